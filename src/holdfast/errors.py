@@ -1,0 +1,114 @@
+"""Every error Holdfast raises, as one tree.
+
+    HoldfastError
+    ├── BadArgs                 (also ValueError)  args that are not accepted, or no longer decode
+    ├── BadResult               (also ValueError)  a result that cannot be stored
+    ├── BadTask                 (also TypeError)   a function that cannot be declared as a task
+    ├── BadJob                  (also ValueError)  a name, key, priority, … that no store accepts
+    ├── BadUrl                  (also ValueError)  a store URL that names no known store
+    ├── MissingExtra            (also ImportError) an adapter whose packages are not installed
+    ├── StoreUnavailable        (also ConnectionError) the database did not answer in time
+    ├── SchemaError
+    │   ├── SchemaMissing       no Holdfast schema there, and it was not to be created
+    │   ├── SchemaTooOld        written by an older Holdfast: migrate it
+    │   └── SchemaTooNew        written by a newer Holdfast: upgrade this one
+    ├── StaleLease              a write under a token that is no longer current
+    └── UnknownWorker           a claim by a worker that was never registered
+
+Each message says what happened, why, and what to do; the facts are also fields.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """The root of everything Holdfast raises on purpose."""
+
+
+class _Refused(HoldfastError, ValueError):
+    """A value was refused: `path` says where it stands, `reason` why."""
+
+    what = "value"
+
+    def __init__(self, reason: str, *, path: str = "", task: str = "") -> None:
+        self.reason = reason
+        self.path = path
+        self.task = task
+        where = f" at {path}" if path else ""
+        owner = f" of task {task!r}" if task else ""
+        super().__init__(f"{self.what}{owner} refused{where}: {reason}")
+
+
+class BadArgs(_Refused):
+    """Args that are not accepted at enqueue, or that no longer decode at claim."""
+
+    what = "args"
+
+
+class BadResult(_Refused):
+    """A result that cannot be stored."""
+
+    what = "result"
+
+
+class BadTask(HoldfastError, TypeError):
+    """A function that cannot be declared as a task."""
+
+
+class BadJob(_Refused):
+    """A job with a name, key, priority or time that no store accepts."""
+
+    what = "job"
+
+
+class BadUrl(HoldfastError, ValueError):
+    """A store URL that names no known store."""
+
+
+class MissingExtra(HoldfastError, ImportError):
+    """An adapter whose packages are not installed."""
+
+    def __init__(self, extra: str, needed_for: str, package: str) -> None:
+        self.extra = extra
+        self.package = package
+        super().__init__(
+            f"{needed_for} needs the package {package!r}, which is not installed. "
+            f"Install it with: pip install 'holdfast[{extra}]'"
+        )
+
+
+class StoreUnavailable(HoldfastError, ConnectionError):
+    """The database did not answer; `target` is where, `waited` how many seconds were spent trying."""
+
+    def __init__(self, target: str, waited: float, cause: str) -> None:
+        self.target = target
+        self.waited = waited
+        self.cause = cause
+        super().__init__(
+            f"cannot reach the database at {target} (tried for {waited:.1f} s): {cause}. "
+            "Check that the server runs there and accepts connections."
+        )
+
+
+class SchemaError(HoldfastError):
+    """The database does not hold the schema this version works with."""
+
+
+class SchemaMissing(SchemaError):
+    """No Holdfast schema there, and it was not to be created (or the role may not)."""
+
+
+class SchemaTooOld(SchemaError):
+    """The schema was written by an older Holdfast."""
+
+
+class SchemaTooNew(SchemaError):
+    """The schema was written by a newer Holdfast."""
+
+
+class StaleLease(HoldfastError):
+    """A write under a token that is no longer current: the lease was reaped, taken or ended from outside."""
+
+
+class UnknownWorker(HoldfastError):
+    """A claim by a worker that was never registered with this store."""
