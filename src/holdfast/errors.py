@@ -12,6 +12,10 @@
     │   ├── SchemaMissing       no Holdfast schema there, and it was not to be created
     │   ├── SchemaTooOld        written by an older Holdfast: migrate it
     │   └── SchemaTooNew        written by a newer Holdfast: upgrade this one
+    ├── Fatal                   raised by a handler: fail now, another attempt cannot help
+    ├── Retryable               raised by a handler: fail this attempt, with a code
+    ├── Reschedule              raised by a handler: run again later, costs no failure
+    ├── Cancel                  raised by a handler: end the job as canceled
     ├── StaleLease              a write under a token that is no longer current
     └── UnknownWorker           a claim by a worker that was never registered
 
@@ -19,6 +23,8 @@ Each message says what happened, why, and what to do; the facts are also fields.
 """
 
 from __future__ import annotations
+
+from datetime import datetime, timedelta
 
 
 class HoldfastError(Exception):
@@ -104,6 +110,43 @@ class SchemaTooOld(SchemaError):
 
 class SchemaTooNew(SchemaError):
     """The schema was written by a newer Holdfast."""
+
+
+class Fatal(HoldfastError):
+    """Raised by a handler: fail now, another attempt cannot help."""
+
+    def __init__(self, message: str = "", *, code: str = "FATAL") -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class Retryable(HoldfastError):
+    """Raised by a handler: this attempt failed, another may succeed."""
+
+    def __init__(self, message: str = "", *, code: str = "RETRYABLE") -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class Reschedule(HoldfastError):
+    """Raised by a handler: run again later. Costs no failure."""
+
+    def __init__(self, *, after: float | timedelta | None = None, at: datetime | None = None) -> None:
+        if (after is None) == (at is None):
+            raise BadJob("give after= or at=, one of the two", path="Reschedule")
+        if at is not None and at.tzinfo is None:
+            raise BadJob("must have a time zone: use datetime.now(UTC) or .astimezone()", path="Reschedule.at")
+        self.after = after.total_seconds() if isinstance(after, timedelta) else (after or 0.0)
+        self.at = at
+        super().__init__(f"after {self.after:g} s" if at is None else f"at {at.isoformat()}")
+
+
+class Cancel(HoldfastError):
+    """Raised by a handler: end the job as canceled."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(reason)
 
 
 class StaleLease(HoldfastError):

@@ -1,0 +1,66 @@
+"""From an exception to an outcome: what is worth another attempt, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping  # noqa: TC003  dataclass fields, kept readable for introspection
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.core.outcome import Error, Failed, Outcome, Rescheduled, Stopped
+from holdfast.errors import Cancel, Fatal, Reschedule, Retryable
+
+
+class Verdict(StrEnum):
+    """Whether another attempt could help."""
+
+    RETRYABLE = "retryable"
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """The rules, asked in this order: what the error itself says, the hook, the table of codes, the default.
+
+    Unknown errors are retryable unless `default` says otherwise.
+    """
+
+    codes: Mapping[str, Verdict] = field(default_factory=dict)
+    hook: Callable[[BaseException], Verdict | None] | None = None
+    default: Verdict = Verdict.RETRYABLE
+
+    def verdict(self, error: BaseException, code: str) -> Verdict:
+        """Return whether `error`, known by `code`, is worth another attempt."""
+        if isinstance(error, Fatal):
+            return Verdict.FATAL
+        if isinstance(error, Retryable):
+            return Verdict.RETRYABLE
+        if self.hook is not None and (verdict := self.hook(error)) is not None:
+            return verdict
+        return self.codes.get(code, self.default)
+
+
+DEFAULT_CLASSIFICATION = Classification()
+
+
+def code_of(error: BaseException) -> str:
+    """Return the code of an error: its own `code` where it has one, else the name of its class."""
+    code = getattr(error, "code", None)
+    return code if isinstance(code, str) and code else type(error).__name__
+
+
+def outcome_of(error: BaseException, rules: Classification = DEFAULT_CLASSIFICATION, *, traceback: str = "") -> Outcome:
+    """Return what an attempt that raised `error` gave."""
+    if isinstance(error, Cancel):
+        return Stopped(error.reason)
+    if isinstance(error, Reschedule):
+        return Rescheduled(after=error.after, at=error.at)
+    code = code_of(error)
+    fatal = rules.verdict(error, code) is Verdict.FATAL
+    return Failed(Error.of(code, _message(error), traceback), fatal=fatal)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001  an exception whose __str__ raises must not take the worker with it
+        return f"(the error's own text could not be read: {type(broken).__name__})"

@@ -1,0 +1,52 @@
+"""The world as a store and the runtime see it: clock, chance, identity, threads. Injected, so that it can be simulated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+    from uuid import UUID
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """One thread that runs blocking functions in turn."""
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Run `function` there and return what it gave. Cancelling the wait does not stop the function."""
+        ...
+
+    def close(self) -> None:
+        """End the thread after what it is doing."""
+        ...
+
+
+class Environment(Protocol):
+    """Where time, chance, names and threads come from."""
+
+    def now(self) -> datetime:
+        """Return the wall clock, UTC. Only an embedded store decides by it; elsewhere the database's clock does."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
+    def random(self) -> float:
+        """Return a number in [0, 1)."""
+        ...
+
+    def token(self) -> UUID:
+        """Return a fresh secret."""
+        ...
+
+    def job_id(self) -> UUID:
+        """Return a fresh job id (UUIDv7)."""
+        ...
+
+    def runner(self, name: str) -> Runner:
+        """Start a thread."""
+        ...

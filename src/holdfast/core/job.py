@@ -1,0 +1,192 @@
+"""A job as it is asked for: everything about it that never changes afterwards."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime  # noqa: TC003  msgspec reads the annotations at run time
+from enum import StrEnum
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final
+from uuid import UUID  # noqa: TC003  msgspec reads the annotations at run time
+
+import msgspec
+
+from holdfast.core.retry import Retry
+from holdfast.core.text import flaw, name_flaw
+from holdfast.errors import BadJob
+
+DEFAULT_QUEUE: Final = "default"
+DEFAULT_PRIORITY: Final = 5
+HIGHEST_PRIORITY: Final = 9
+DEFAULT_LEASE: Final = 60.0
+DEFAULT_TIMEOUT: Final = 1800.0
+LONGEST: Final = 366 * 24 * 3600.0 * 100
+"""No delay, lease or window may be longer than a century: beyond that stores disagree about the calendar."""
+SHORTEST_LEASE: Final = 0.001
+FUTURE_YEARS: Final = 9000
+
+
+class OnConflict(StrEnum):
+    """What an enqueue does when its unique key is taken."""
+
+    SKIP = "skip"
+    """Keep the job that is there."""
+    REPLACE = "replace"
+    """Cancel a waiting holder and take its key, due no later than it was. A running holder stays."""
+    DEBOUNCE = "debounce"
+    """Cancel a waiting holder and take its key, due when the new job says. A running holder stays."""
+
+
+class BlockerPolicy(StrEnum):
+    """What becomes of a blocked job when a chain it waits for fails or is canceled."""
+
+    FAIL = "fail"
+    CANCEL = "cancel"
+    RUN = "run"
+
+
+class Unique(msgspec.Struct, frozen=True, kw_only=True):
+    """A unique key. At most one job holds (`scope`, `key`) at a time.
+
+    Without `window` the key is held while the job is live; with it, for that many seconds from the enqueue, whatever
+    becomes of the job. `scope` is the task's name unless something wider is wanted.
+    """
+
+    key: str
+    scope: str
+    window: float | None = None
+    on_conflict: OnConflict = OnConflict.SKIP
+
+
+class Policy(msgspec.Struct, frozen=True, array_like=True):
+    """What is decided about every attempt when the job is enqueued, so that any worker may act on it."""
+
+    retry: Retry = Retry()
+    timeout: float | None = DEFAULT_TIMEOUT
+    on_blocker_failure: BlockerPolicy = BlockerPolicy.FAIL
+
+
+DEFAULT_POLICY: Final = Policy()
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to be enqueued. Checked when it is made, so that every store refuses the same things.
+
+    `id` is made by the client (UUIDv7): repeating an enqueue whose outcome is unknown is safe. `args` is JSON text from
+    the codec. `delay` counts from the store's now; `run_at` is absolute, and a past one means now. `after` names the
+    chains (by their first job) that must end first.
+    """
+
+    id: UUID
+    task: str
+    queue: str = DEFAULT_QUEUE
+    args: str = "{}"
+    priority: int = DEFAULT_PRIORITY
+    delay: float = 0.0
+    run_at: datetime | None = None
+    lease: float = DEFAULT_LEASE
+    policy: Policy = DEFAULT_POLICY
+    unique: Unique | None = None
+    requires: tuple[str, ...] = ()
+    fifo: bool = False
+    chain_id: UUID | None = None
+    after: tuple[UUID, ...] = ()
+    tags: tuple[str, ...] = ()
+    trace: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no store could keep, naming the field."""
+        if self.id.version != 7:  # noqa: PLR2004  ids are ordered by time: lists and pruning rely on it
+            raise BadJob(f"must be a UUIDv7, {self.id} is of version {self.id.version}", path="id")
+        if (self.queue, self.task) not in _GOOD_NAMES:
+            _check_name(self.queue, "queue")
+            _check_name(self.task, "task")
+            if len(_GOOD_NAMES) < 10_000:  # noqa: PLR2004  a bound, so that hostile names cannot fill the memory
+                _GOOD_NAMES.add((self.queue, self.task))
+        if isinstance(self.priority, bool) or not 0 <= self.priority <= HIGHEST_PRIORITY:
+            raise BadJob(f"must be 0 to {HIGHEST_PRIORITY}, not {self.priority}", path="priority")
+        if (reason := flaw(self.args)) is not None:
+            raise BadJob(reason, path="args")
+        if self.delay:
+            _check_seconds(self.delay, "delay", least=0.0)
+        if self.lease != DEFAULT_LEASE:
+            _check_seconds(self.lease, "lease", least=SHORTEST_LEASE)
+        if self.run_at is not None:
+            self._check_run_at(self.run_at)
+        if self.unique is not None:
+            _check_unique(self.unique)
+        for field in ("requires", "tags"):
+            for index, name in enumerate(getattr(self, field)):
+                _check_name(name, f"{field}[{index}]")
+        if len(set(self.after)) != len(self.after) or self.id in self.after:
+            raise BadJob("a job waits for each chain once, and never for itself", path="after")
+        if self.trace is not None and (reason := flaw(self.trace)) is not None:
+            raise BadJob(reason, path="trace")
+
+    def _check_run_at(self, run_at: datetime) -> None:
+        if self.delay:
+            raise BadJob("give delay or run_at, not both", path="run_at")
+        if run_at.tzinfo is None:
+            raise BadJob("must have a time zone: use datetime.now(UTC) or .astimezone()", path="run_at")
+        if run_at.year > FUTURE_YEARS:
+            raise BadJob(f"the year {run_at.year} is too far away", path="run_at")
+
+    @property
+    def lane(self) -> int:
+        """The lane that orders and counts this job."""
+        return lane_id(self.queue, self.task, self.priority, self.requires)
+
+    @property
+    def entry(self) -> int:
+        """The lane it is claimed from: its own, or the one its `fifo` queue shares among tasks."""
+        return lane_id(self.queue, "", self.priority, self.requires) if self.fifo else self.lane
+
+
+@lru_cache(maxsize=10_000)
+def lane_id(queue: str, task: str, priority: int, requires: tuple[str, ...]) -> int:
+    """Return the number of a lane, 1 to 2**63 - 1, the same on every client without asking anyone.
+
+    A number handed out by the database would make the first enqueue of a lane wait for every open transaction that
+    also uses it first. The negative of a lane is its front: where released jobs go.
+    """
+    parts = (queue, task, str(priority), *sorted(requires))
+    digest = blake2b("\0".join(parts).encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 1) or 1
+
+
+_GOOD_NAMES: set[tuple[str, str]] = set()
+"""(queue, task) pairs already checked: a producer enqueues millions of jobs with a handful of them."""
+
+
+def _check_name(name: str, path: str) -> None:
+    if (reason := name_flaw(name)) is not None:
+        raise BadJob(reason, path=path)
+
+
+def _check_seconds(value: float, path: str, *, least: float) -> None:
+    if isinstance(value, bool) or not math.isfinite(value) or not least <= value <= LONGEST:
+        raise BadJob(f"must be a number of seconds, {least:g} to a century, not {value}", path=path)
+
+
+def _check_unique(unique: Unique) -> None:
+    _check_name(unique.key, "unique.key")
+    _check_name(unique.scope, "unique.scope")
+    if unique.window is not None:
+        _check_seconds(unique.window, "unique.window", least=SHORTEST_LEASE)
+
+
+_encoder = msgspec.json.Encoder()
+_policy_decoder = msgspec.json.Decoder(Policy)
+
+
+@lru_cache(maxsize=1000)
+def policy_text(policy: Policy) -> str | None:
+    """Return the stored form of a policy; the default one takes no room."""
+    return None if policy == DEFAULT_POLICY else _encoder.encode(policy).decode()
+
+
+@lru_cache(maxsize=1000)
+def policy_of(text: str | None) -> Policy:
+    """Return the policy that `policy_text` wrote."""
+    return DEFAULT_POLICY if text is None else _policy_decoder.decode(text)

@@ -1,0 +1,69 @@
+"""The right to run one job until `expires_at`."""
+
+from __future__ import annotations
+
+from datetime import datetime  # noqa: TC003  msgspec reads the annotations at run time
+from enum import StrEnum
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from holdfast.core.job import Policy  # noqa: TC001  msgspec reads the annotations at run time
+
+
+class Lease(NamedTuple):
+    """What a holder shows with every write: the job, and the secret of its claim."""
+
+    job_id: UUID
+    token: UUID
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A job handed to a worker, with its lease."""
+
+    job_id: UUID
+    token: UUID
+    attempt: int
+    failures: int
+    task: str
+    queue: str
+    priority: int
+    args: str
+    policy: Policy
+    lease_seconds: float
+    created_at: datetime
+    claimed_at: datetime
+    expires_at: datetime
+    chain_id: UUID | None = None
+    trace: str | None = None
+
+    @property
+    def lease(self) -> Lease:
+        """What its writes must show."""
+        return Lease(self.job_id, self.token)
+
+
+class Hold(StrEnum):
+    """What became of a lease its holder tried to extend."""
+
+    HELD = "held"
+    """Extended."""
+    SETTLING = "settling"
+    """Still current, but another statement has it in hand this moment: ask again."""
+    TAKEN = "taken"
+    """Another worker holds the job now."""
+    RETURNED = "returned"
+    """Reaped or given back: the job waits again."""
+    ENDED = "ended"
+    """The job is terminal."""
+    GONE = "gone"
+    """The job was deleted."""
+
+
+class Extended(msgspec.Struct, frozen=True):
+    """The answer to one extension."""
+
+    hold: Hold
+    expires_at: datetime | None = None
+    cancel_requested: bool = False

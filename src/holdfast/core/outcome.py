@@ -1,0 +1,69 @@
+"""What an attempt gave, as frozen values."""
+
+from __future__ import annotations
+
+from datetime import datetime  # noqa: TC003  msgspec reads the annotations at run time
+from typing import Final
+
+import msgspec
+
+from holdfast.core.text import clean
+
+CODE_LIMIT: Final = 100
+MESSAGE_LIMIT: Final = 10_000
+TRACEBACK_LIMIT: Final = 50_000
+
+RETRIES_EXHAUSTED: Final = "RETRIES_EXHAUSTED"
+LEASE_EXPIRED: Final = "LEASE_EXPIRED"
+CANCELED: Final = "CANCELED"
+REPLACED: Final = "REPLACED"
+BLOCKER_FAILED: Final = "BLOCKER_FAILED"
+BLOCKER_CANCELED: Final = "BLOCKER_CANCELED"
+
+
+class Error(msgspec.Struct, frozen=True):
+    """Why an attempt did not succeed. Made storable and cut to size when it is made."""
+
+    code: str
+    message: str = ""
+    traceback: str = ""
+
+    @classmethod
+    def of(cls, code: str, message: str = "", traceback: str = "") -> Error:
+        """Return an error every store can keep, whatever the texts hold."""
+        return cls(clean(code, CODE_LIMIT) or "ERROR", clean(message, MESSAGE_LIMIT), clean(traceback, TRACEBACK_LIMIT))
+
+
+class Succeeded(msgspec.Struct, frozen=True, tag=True):
+    """The function returned; `result` is JSON text from the codec."""
+
+    result: str = "null"
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The function raised, or ran out of time. A fatal failure is not tried again."""
+
+    error: Error
+    fatal: bool = False
+
+
+class Rescheduled(msgspec.Struct, frozen=True, tag=True):
+    """The function asked to run again later. Costs no failure. `at` wins over `after`."""
+
+    after: float = 0.0
+    at: datetime | None = None
+
+
+class Stopped(msgspec.Struct, frozen=True, tag=True):
+    """The function ended the job as canceled, of its own accord or because it was asked to."""
+
+    reason: str = ""
+
+
+class Released(msgspec.Struct, frozen=True, tag=True):
+    """The worker gives the job back unrun, or stopped it for a reason that is not the job's fault. Costs no failure."""
+
+    reason: str = ""
+
+
+Outcome = Succeeded | Failed | Rescheduled | Stopped | Released

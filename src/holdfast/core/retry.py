@@ -1,0 +1,52 @@
+"""How often a job may fail, and how long it rests between attempts."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.errors import BadJob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Retry(msgspec.Struct, frozen=True, array_like=True):
+    """The retry policy of a job, stored with it when it is enqueued.
+
+    `max_attempts` is the budget of failures (`None`: endless). Failure number n rests
+    `min(initial * factor ** (n - 1), max)` seconds, spread by ± `jitter` (a share of the rest).
+    """
+
+    max_attempts: int | None = 3
+    initial: float = 10.0
+    factor: float = 2.0
+    max: float = 300.0
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse a policy that could never work."""
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise BadJob("must be at least 1, or None for endless retries", path="retry.max_attempts")
+        for name in ("initial", "max"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0:
+                raise BadJob(f"must be a number of seconds, 0 or more, not {value}", path=f"retry.{name}")
+        if not math.isfinite(self.factor) or self.factor < 1:
+            raise BadJob(f"must be 1 or more, not {self.factor}", path="retry.factor")
+        if not 0 <= self.jitter <= 1:
+            raise BadJob(f"must be between 0 and 1, not {self.jitter}", path="retry.jitter")
+
+    def exhausted(self, failures: int) -> bool:
+        """Tell whether this many failures have spent the budget."""
+        return self.max_attempts is not None and failures >= self.max_attempts
+
+    def delay(self, failures: int, rng: Callable[[], float]) -> float:
+        """Return the rest after failure number `failures` (1-based); `rng` gives numbers in [0, 1)."""
+        try:
+            rest = min(self.initial * self.factor ** (failures - 1), self.max)
+        except OverflowError:
+            rest = self.max
+        return max(0.0, rest * (1 + self.jitter * (2 * rng() - 1)))

@@ -1,0 +1,107 @@
+"""Settlement: from what an attempt gave, and the policy it ran under, to what is to be written.
+
+One path for the worker that settles its attempt and for the reaper that settles a lapsed one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime  # noqa: TC003  msgspec reads the annotations at run time
+from typing import TYPE_CHECKING, assert_never
+
+import msgspec
+
+from holdfast.core.outcome import (
+    CANCELED,
+    LEASE_EXPIRED,
+    RETRIES_EXHAUSTED,
+    Error,
+    Failed,
+    Outcome,
+    Released,
+    Rescheduled,
+    Stopped,
+    Succeeded,
+)
+from holdfast.core.states import TRANSITIONS, Event, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.core.retry import Retry
+
+
+class Write(msgspec.Struct, frozen=True):
+    """What settling a lease writes. The state it leads to is the table's, never chosen here.
+
+    `delay` counts from the store's now; `run_at` is absolute and wins. `failures` is the new count. `front` puts the
+    job back where it was in its lane, ahead of all that came later.
+    """
+
+    event: Event
+    failures: int
+    delay: float = 0.0
+    run_at: datetime | None = None
+    result: str | None = None
+    error: Error | None = None
+    front: bool = False
+
+    @property
+    def state(self) -> State:
+        """Where the job stands afterwards."""
+        state = TRANSITIONS[State.RUNNING, self.event]
+        if state is None:
+            raise ValueError(f"{self.event} does not settle a job")
+        return state
+
+
+def settle(outcome: Outcome, retry: Retry, failures: int, now: datetime, rng: Callable[[], float]) -> Write:
+    """Return what to write for the outcome of an attempt.
+
+    `failures` is the count before this attempt, `now` the store's time as the worker knows it: it only decides whether
+    an absolute time already lies in the past. Pure: the same arguments give the same answer.
+    """
+    match outcome:
+        case Succeeded(result):
+            return Write(Event.SUCCEED, failures, result=result)
+        case Failed(error, fatal=True):
+            return Write(Event.FAIL, failures + 1, error=error)
+        case Failed(error):
+            return _after_failure(error, retry, failures + 1, rng, (Event.FAIL, Event.RETRY, Event.RETRY_LATER))
+        case Rescheduled(after, at):
+            if at is not None and at > now:
+                return Write(Event.RESCHEDULE_LATER, failures, run_at=at)
+            if at is None and after > 0:
+                return Write(Event.RESCHEDULE_LATER, failures, delay=after)
+            return Write(Event.RESCHEDULE, failures)
+        case Stopped(reason):
+            return Write(Event.STOP, failures, error=Error.of(CANCELED, reason))
+        case Released(reason):
+            return Write(Event.RELEASE, failures, error=Error.of("RELEASED", reason), front=True)
+    assert_never(outcome)
+
+
+def expire(
+    retry: Retry, failures: int, rng: Callable[[], float], *, cancel_requested: bool = False, free: bool = False
+) -> Write:
+    """Return what the reaper writes for a lapsed lease.
+
+    A lapse is a failure like any other, except that a job asked to stop ends as canceled, and one whose worker was
+    shutting down (`free`) goes back at no cost.
+    """
+    if cancel_requested:
+        return Write(Event.EXPIRE_CANCEL, failures, error=Error.of(CANCELED, "asked to stop; its worker did not answer"))
+    if free:
+        return Write(Event.EXPIRE, failures, error=Error.of(LEASE_EXPIRED, "its worker was shutting down"), front=True)
+    error = Error.of(LEASE_EXPIRED, "the lease lapsed: its worker died, froze or was cut off")
+    return _after_failure(error, retry, failures + 1, rng, (Event.EXPIRE_FAIL, Event.EXPIRE, Event.EXPIRE_LATER))
+
+
+def _after_failure(
+    error: Error, retry: Retry, failures: int, rng: Callable[[], float], events: tuple[Event, Event, Event]
+) -> Write:
+    end, again, later = events
+    if retry.exhausted(failures):
+        last = f"{failures} of {retry.max_attempts} attempts failed; the last one with {error.code}: {error.message}"
+        return Write(end, failures, error=Error.of(RETRIES_EXHAUSTED, last, error.traceback))
+    delay = retry.delay(failures, rng)
+    return Write(later if delay > 0 else again, failures, delay=delay, error=error)

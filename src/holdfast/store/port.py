@@ -1,0 +1,562 @@
+"""The port: what every store can do, and what it promises about each operation.
+
+Words used in the promises:
+
+- *atomic*: the whole call happens or none of it does, also when the process dies in the middle;
+- *fenced*: carries the token of a lease and changes nothing unless that token is current at that moment;
+- *repeatable*: when the outcome is unknown (the connection broke), the same call may be made again: no loss, no double.
+
+Batches go in, answers come out in the same order, one for each item. Losing a race is an answer, not an exception.
+Any operation may raise `StoreUnavailable`; then its outcome is unknown. Every clock reading that decides anything is the
+store's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence  # noqa: TC003  msgspec reads the annotations at run time
+from datetime import datetime  # noqa: TC003  msgspec reads the annotations at run time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID  # noqa: TC003  msgspec reads the annotations at run time
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from holdfast.core.job import Policy  # noqa: TC001  msgspec reads the annotations at run time
+from holdfast.core.lease import Lease  # noqa: TC001  msgspec reads the annotations at run time
+from holdfast.core.outcome import Error  # noqa: TC001  msgspec reads the annotations at run time
+from holdfast.core.settle import Write  # noqa: TC001  msgspec reads the annotations at run time
+from holdfast.core.states import LIVE, TERMINAL, WAITING, Event, State
+from holdfast.core.text import clean, flaw, name_flaw
+from holdfast.errors import BadJob
+
+if TYPE_CHECKING:
+    from holdfast.core.job import NewJob
+    from holdfast.core.lease import Claimed, Extended
+
+STEP_LIMIT: Final = 500
+TEXT_LIMIT: Final = 2_000
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class Enqueue(StrEnum):
+    """What became of a job that was to be enqueued."""
+
+    CREATED = "created"
+    REPEATED = "repeated"
+    """A job with this id was there already: an enqueue repeated after an unknown outcome."""
+    EXISTING = "existing"
+    """Its unique key is taken; the answer names the job that holds it."""
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """The answer to one job of an enqueue: `job_id` is the job that now stands for it."""
+
+    status: Enqueue
+    job_id: UUID
+
+
+class Settled(StrEnum):
+    """What became of a settlement, or of any other fenced write."""
+
+    APPLIED = "applied"
+    LATE = "late"
+    """Applied although `expires_at` had passed: nobody had reaped the lease."""
+    REPEATED = "repeated"
+    """Applied by an earlier call with the same token."""
+    STALE = "stale"
+    """Refused: the token is not current. Nothing changed."""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the write stands."""
+        return self is not Settled.STALE
+
+
+class Answer(StrEnum):
+    """What became of a client's request about a job."""
+
+    DONE = "done"
+    REQUESTED = "requested"
+    """The job runs: its worker has been asked to stop."""
+    REFUSED = "refused"
+    """Not possible in the state the job is in. Nothing changed."""
+    NOT_FOUND = "not_found"
+    KEY_TAKEN = "key_taken"
+    """Reopening it would give its unique key two holders. Nothing changed."""
+    NEEDED = "needed"
+    """A blocked job waits for it. Nothing changed."""
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """One attempt's end: the lease it was run under and what to write."""
+
+    lease: Lease
+    write: Write
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a running job is: percent (0-100), and what it does."""
+
+    lease: Lease
+    percent: float
+    step: str = ""
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        """Bring percent into 0-100 and the texts into a storable form: progress never fails a job."""
+        percent = self.percent if math.isfinite(self.percent) else 0.0
+        force_setattr(self, "percent", min(100.0, max(0.0, float(percent))))
+        force_setattr(self, "step", clean(self.step, STEP_LIMIT))
+        force_setattr(self, "message", clean(self.message, TEXT_LIMIT))
+
+
+class PartState(StrEnum):
+    """The state of one checkpointed part of a job."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One named part of a job's work, as the job last wrote it. Survives retries."""
+
+    name: str
+    state: PartState
+    done: float = 0.0
+    total: float | None = None
+    data: str | None = None
+    error: str | None = None
+    started_at: datetime | None = None
+    """When it first left `pending`; kept by the store."""
+    completed_at: datetime | None = None
+    """When it became completed, failed or skipped; kept by the store."""
+
+    def __post_init__(self) -> None:
+        """Refuse a name or data that no store could keep; make the error storable."""
+        if (reason := name_flaw(self.name)) is not None:
+            raise BadJob(reason, path="part.name")
+        for field in ("done", "total"):
+            value = getattr(self, field)
+            if value is not None and not math.isfinite(value):
+                raise BadJob(f"must be a number, not {value}", path=f"part.{field}")
+        if self.data is not None and (reason := flaw(self.data)) is not None:
+            raise BadJob(reason, path="part.data")
+        if self.error is not None:
+            force_setattr(self, "error", clean(self.error, TEXT_LIMIT))
+
+    @property
+    def percent(self) -> float | None:
+        """How much of it is done, where a total is known."""
+        return None if not self.total else min(100.0, 100.0 * self.done / self.total)
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A part to be written by the holder of a lease."""
+
+    lease: Lease
+    part: Part
+
+
+class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker asks for: at most `limit` jobs of these tasks (and queues: `None` for all) that it can run.
+
+    `look` asks the store to look for itself before it answers, instead of trusting what it saw within the last second:
+    on a notification, on a poll, after idling.
+    """
+
+    worker: UUID
+    tasks: frozenset[str]
+    limit: int
+    queues: frozenset[str] | None = None
+    capabilities: frozenset[str] = frozenset()
+    look: bool = False
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as the registry knows it. Kept for ever: jobs name who processed them."""
+
+    id: UUID
+    name: str
+    info: str = "{}"
+    """JSON text about it: host, process, version."""
+    registered_at: datetime | None = None
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How many seconds terminal jobs are kept, per state. `None`: for ever."""
+
+    succeeded: float | None = None
+    failed: float | None = None
+    canceled: float | None = None
+
+    def seconds(self) -> Mapping[State, float]:
+        """Return the states that are pruned at all, with their age."""
+        ages = {State.SUCCEEDED: self.succeeded, State.FAILED: self.failed, State.CANCELED: self.canceled}
+        return {state: age for state, age in ages.items() if age is not None}
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs a list shows. Everything given must hold."""
+
+    states: frozenset[State] | None = None
+    task: str | None = None
+    queue: str | None = None
+    tag: str | None = None
+    key: str | None = None
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as people see it: what was asked, where it stands, how it went."""
+
+    id: UUID
+    task: str
+    queue: str
+    priority: int
+    state: State
+    args: str
+    attempt: int
+    failures: int
+    created_at: datetime
+    lease_seconds: float
+    policy: Policy
+    run_at: datetime | None = None
+    """When a scheduled or blocked job is due."""
+    ready_at: datetime | None = None
+    """Since when a ready job waits."""
+    key: str | None = None
+    scope: str | None = None
+    tags: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    chain_id: UUID | None = None
+    trace: str | None = None
+    waits_for: tuple[UUID, ...] = ()
+    """The chains a blocked job still waits for."""
+    worker_id: UUID | None = None
+    worker_name: str | None = None
+    claimed_at: datetime | None = None
+    expires_at: datetime | None = None
+    heartbeat_at: datetime | None = None
+    finished_at: datetime | None = None
+    late: bool = False
+    """Settled after its lease had lapsed, before anyone reaped it."""
+    cancel_requested: bool = False
+    result: str | None = None
+    error: Error | None = None
+    progress: float | None = None
+    step: str = ""
+    message: str = ""
+    paused: bool = False
+    """Its queue is paused."""
+    lapsed: bool = False
+    """It runs under a lease that has expired and is not reaped yet."""
+
+    @property
+    def shown(self) -> str:
+        """The finer state shown to people; derived, never stored."""
+        if self.lapsed:
+            return "expired"
+        if self.state is State.READY and self.paused:
+            return "paused"
+        if self.state is State.SCHEDULED and self.failures:
+            return "retrying"
+        return self.state
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page of a list, newest first."""
+
+    jobs: Sequence[JobView]
+    after: UUID | None = None
+    """The cursor of the next page; `None` when the list is at its end."""
+    searched_all: bool = True
+    """False when the search stopped at its bound before the page was full: go on from `after` for older jobs."""
+
+
+class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
+    """One claim of a job and how it ended."""
+
+    attempt: int
+    worker_id: UUID | None
+    worker_name: str | None
+    claimed_at: datetime
+    ended_at: datetime | None = None
+    event: Event | None = None
+    """How it ended; `None` while it runs."""
+    late: bool = False
+    error: Error | None = None
+
+
+class EventView(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a job's event log."""
+
+    event: Event
+    at: datetime
+    state: State | None
+    """Where the job stood afterwards."""
+    attempt: int = 0
+    actor: str = ""
+    detail: str = ""
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue: how much it holds, and whether and why it is paused."""
+
+    name: str
+    counts: Mapping[State, int]
+    oldest_waiting: float | None = None
+    """Seconds the oldest ready job has waited."""
+    paused_at: datetime | None = None
+    paused_by: str = ""
+    reason: str = ""
+
+
+class TaskCounts(msgspec.Struct, frozen=True):
+    """How many jobs of one task in one queue stand in each state."""
+
+    queue: str
+    task: str
+    counts: Mapping[State, int]
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """Exact counts, and how long the oldest ready job of each queue has waited."""
+
+    tasks: Sequence[TaskCounts] = ()
+    oldest_waiting: Mapping[str, float] = {}
+
+    def count(self, *states: State, queue: str | None = None, task: str | None = None) -> int:
+        """Return how many jobs stand in these states (all when none is named), optionally of one queue or task."""
+        wanted = states or tuple(State)
+        return sum(
+            row.counts.get(state, 0)
+            for row in self.tasks
+            if queue in (None, row.queue) and task in (None, row.task)
+            for state in wanted
+        )
+
+    @property
+    def live(self) -> int:
+        """How many jobs are not terminal."""
+        return self.count(*LIVE)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs are blocked, scheduled or ready."""
+        return self.count(*WAITING)
+
+    @property
+    def terminal(self) -> int:
+        """How many jobs have ended and are not pruned."""
+        return self.count(*TERMINAL)
+
+
+class Promoted(msgspec.Struct, frozen=True):
+    """What a promotion did: how many jobs became ready, in which queues, and when the next one is due."""
+
+    count: int
+    queues: frozenset[str] = frozenset()
+    next_due: float | None = None
+    """Seconds until the next scheduled job is due (0 or less: now); `None` when none is."""
+
+
+class Reaped(msgspec.Struct, frozen=True):
+    """One lapsed lease that was settled: whose it was and what was written."""
+
+    job_id: UUID
+    task: str
+    queue: str
+    attempt: int
+    worker_id: UUID | None
+    write: Write
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """How many jobs were deleted, and where to go on; `after` is `None` when the archive has been walked to its end."""
+
+    count: int
+    after: UUID | None = None
+
+
+# --- the port ---------------------------------------------------------------------------------------------------------
+
+
+class Store(Protocol):
+    """Where jobs are kept."""
+
+    async def open(self) -> None:
+        """Connect, and check the schema; create a missing one where that is allowed. Safe to call again.
+
+        Raises `SchemaMissing`, `SchemaTooOld`, `SchemaTooNew`, `StoreUnavailable`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections and threads. Safe to call again."""
+        ...
+
+    # producing
+
+    async def enqueue(self, jobs: Sequence[NewJob], *, under: Lease | None = None) -> list[Enqueued]:
+        """Create jobs. Atomic; repeatable by id; with `under` fenced by that lease (raises `StaleLease`).
+
+        A job with a past or no time becomes ready, one with a future time scheduled, one with unfinished `after` chains
+        blocked. Ready jobs of one call keep their order. A taken unique key is answered as the job's `on_conflict` says.
+        A job is claimable once the call has returned. `after` must name jobs that exist (raises `BadJob`).
+        """
+        ...
+
+    # working
+
+    async def register(self, worker: Worker) -> None:
+        """Make a worker known, or change its name and info. Atomic; repeatable. Must precede its first claim."""
+        ...
+
+    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+        """Take ready jobs and receive leases. Atomic; each job goes to one claimer.
+
+        Order: `core.fairness.order` over lanes, within a lane first in first out with released jobs in front. Jobs of
+        unknown tasks, paused queues and missing capabilities stay where they are; in a `fifo` lane nothing passes a job
+        of an unknown task. Raises `UnknownWorker`. Not repeatable: leases whose answer was lost are found by `holding`.
+        """
+        ...
+
+    async def holding(self, worker: UUID) -> list[Lease]:
+        """Return every lease this worker holds: what it does not know of, it should release."""
+        ...
+
+    async def extend(self, leases: Sequence[Lease]) -> list[Extended]:
+        """Prolong leases by their own length from the store's now. Fenced one by one; repeatable.
+
+        Never waits for another writer. A lapsed lease that nobody has reaped is extended too.
+        """
+        ...
+
+    async def progress(self, updates: Sequence[Progress]) -> list[Settled]:
+        """Write progress and extend the leases. Fenced one by one; repeatable."""
+        ...
+
+    async def checkpoint(self, checkpoints: Sequence[Checkpoint]) -> list[Settled]:
+        """Write parts of jobs. Fenced one by one; repeatable. Extends the leases too."""
+        ...
+
+    async def parts(self, job_id: UUID) -> list[Part]:
+        """Return the parts of a job in the order they were first written."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """End attempts. Atomic as a batch, fenced one by one; repeatable: archive and attempt records keep the token.
+
+        In the same transaction: the unique key is freed and waiters are unblocked when the job is terminal, the attempt
+        is recorded unless it simply succeeded, the event is logged. A token dies with its lease, not at `expires_at`.
+        """
+        ...
+
+    async def flag_free(self, leases: Sequence[Lease]) -> list[Settled]:
+        """Say that the expiry of these leases is not the jobs' fault (the worker shuts down). Fenced; repeatable."""
+        ...
+
+    # housekeeping: any process may run it, several at once do no harm
+
+    async def promote(self, limit: int) -> Promoted:
+        """Make due scheduled jobs ready, in `run_at` order. Atomic; repeatable."""
+        ...
+
+    async def reap(self, limit: int, *, tasks: frozenset[str] = frozenset(), up_for: float | None = None) -> list[Reaped]:
+        """Settle lapsed leases by the policy stored with each job; those of `tasks` first. Atomic; repeatable.
+
+        One guarded statement decides against a heartbeat or settle that comes at the same moment. Leases longer than
+        `up_for` seconds (how long the caller has been undisturbed) are left alone, and so are those longer than the
+        database has been up or this connection has been back: an outage must not spend budgets.
+        """
+        ...
+
+    async def unblock(self, limit: int) -> int:
+        """Settle waiters whose blockers ended while nobody could see it. Atomic; repeatable. Returns how many left `blocked`."""
+        ...
+
+    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:
+        """Delete terminal jobs older than their state's retention, with all their records. Atomic; repeatable.
+
+        Looks at no more than `limit` archived jobs from `after` on; go on from the answer's `after`.
+        """
+        ...
+
+    # steering
+
+    async def cancel(self, job_ids: Sequence[UUID], *, by: str = "", reason: str = "") -> list[Answer]:
+        """End waiting jobs as canceled; ask running ones to stop. Atomic; repeatable."""
+        ...
+
+    async def complete(self, results: Mapping[UUID, str], *, by: str = "") -> list[Answer]:
+        """End live jobs as succeeded from outside. Atomic; a lease it ends is dead at once."""
+        ...
+
+    async def fail(self, errors: Mapping[UUID, Error], *, by: str = "") -> list[Answer]:
+        """End live jobs as failed from outside. Atomic; a lease it ends is dead at once."""
+        ...
+
+    async def delete(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
+        """Remove jobs and all their records, in whatever state. Atomic; a lease it ends is dead at once."""
+        ...
+
+    async def reopen(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
+        """Bring terminal jobs back as ready with their budget restored; attempts go on counting. Atomic."""
+        ...
+
+    async def pause(self, queue: str, *, by: str = "", reason: str = "") -> None:
+        """Stop claims from a queue: none that begins after this call returned takes a job of it. Repeatable."""
+        ...
+
+    async def resume(self, queue: str) -> None:
+        """Let claims from a queue go on. Repeatable."""
+        ...
+
+    # looking
+
+    async def get(self, job_ids: Sequence[UUID]) -> list[JobView | None]:
+        """Return jobs, all as of one moment."""
+        ...
+
+    async def find(self, where: JobFilter, *, limit: int, after: UUID | None = None) -> Page:
+        """Return jobs newest first, as of one moment, from the cursor on. Searches a bounded number and says so."""
+        ...
+
+    async def attempts(self, job_id: UUID) -> list[AttemptView]:
+        """Return every claim of a job, oldest first."""
+        ...
+
+    async def events(self, job_id: UUID) -> list[EventView]:
+        """Return the event log of a job, oldest first. Replayed through `TRANSITIONS` it gives the job's state."""
+        ...
+
+    async def queues(self) -> list[QueueView]:
+        """Return the known queues by name."""
+        ...
+
+    async def workers(self) -> list[Worker]:
+        """Return the registered workers, newest first."""
+        ...
+
+    async def stats(self) -> Stats:
+        """Return exact counts and oldest waits. Cheap whatever the tables hold."""
+        ...
+
+    # testing
+
+    async def rewind(self, seconds: float) -> None:
+        """Make everything stored `seconds` older, as if that time had passed. For tests, instead of sleeping."""
+        ...
