@@ -25,6 +25,10 @@ Each message says what happened, why, and what to do; the facts are also fields.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Final
+
+CENTURY: Final = timedelta(days=36600).total_seconds()
+"""No delay, lease or window may be longer: beyond that stores disagree about the calendar."""
 
 
 class HoldfastError(Exception):
@@ -137,6 +141,8 @@ class Reschedule(HoldfastError):
         if at is not None and at.tzinfo is None:
             raise BadJob("must have a time zone: use datetime.now(UTC) or .astimezone()", path="Reschedule.at")
         self.after = after.total_seconds() if isinstance(after, timedelta) else (after or 0.0)
+        if not 0 <= self.after <= CENTURY:
+            raise BadJob(f"must be a number of seconds from 0 to a century, not {self.after}", path="Reschedule.after")
         self.at = at
         super().__init__(f"after {self.after:g} s" if at is None else f"at {at.isoformat()}")
 

@@ -34,9 +34,17 @@ class Classification:
             return Verdict.FATAL
         if isinstance(error, Retryable):
             return Verdict.RETRYABLE
-        if self.hook is not None and (verdict := self.hook(error)) is not None:
+        if (verdict := self._ask_hook(error)) is not None:
             return verdict
         return self.codes.get(code, self.default)
+
+    def _ask_hook(self, error: BaseException) -> Verdict | None:
+        if self.hook is None:
+            return None
+        try:
+            return self.hook(error)
+        except Exception:  # noqa: BLE001  a broken hook must not hide the error it was asked about
+            return None
 
 
 DEFAULT_CLASSIFICATION = Classification()
@@ -44,7 +52,10 @@ DEFAULT_CLASSIFICATION = Classification()
 
 def code_of(error: BaseException) -> str:
     """Return the code of an error: its own `code` where it has one, else the name of its class."""
-    code = getattr(error, "code", None)
+    try:
+        code = getattr(error, "code", None)
+    except Exception:  # noqa: BLE001  a property of the user's class may raise anything
+        code = None
     return code if isinstance(code, str) and code else type(error).__name__
 
 
@@ -56,7 +67,7 @@ def outcome_of(error: BaseException, rules: Classification = DEFAULT_CLASSIFICAT
         return Rescheduled(after=error.after, at=error.at)
     code = code_of(error)
     fatal = rules.verdict(error, code) is Verdict.FATAL
-    return Failed(Error.of(code, _message(error), traceback), fatal=fatal)
+    return Failed(Error(code, _message(error), traceback), fatal=fatal)
 
 
 def _message(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime  # noqa: TC003  msgspec reads the annotations at run time
 from enum import StrEnum
 from functools import lru_cache
@@ -12,6 +11,7 @@ from uuid import UUID  # noqa: TC003  msgspec reads the annotations at run time
 
 import msgspec
 
+from holdfast.core.numbers import check_seconds
 from holdfast.core.retry import Retry
 from holdfast.core.text import flaw, name_flaw
 from holdfast.errors import BadJob
@@ -21,8 +21,6 @@ DEFAULT_PRIORITY: Final = 5
 HIGHEST_PRIORITY: Final = 9
 DEFAULT_LEASE: Final = 60.0
 DEFAULT_TIMEOUT: Final = 1800.0
-LONGEST: Final = 366 * 24 * 3600.0 * 100
-"""No delay, lease or window may be longer than a century: beyond that stores disagree about the calendar."""
 SHORTEST_LEASE: Final = 0.001
 FUTURE_YEARS: Final = 9000
 
@@ -66,6 +64,11 @@ class Policy(msgspec.Struct, frozen=True, array_like=True):
     timeout: float | None = DEFAULT_TIMEOUT
     on_blocker_failure: BlockerPolicy = BlockerPolicy.FAIL
 
+    def __post_init__(self) -> None:
+        """Refuse a time-out that is none."""
+        if self.timeout is not None:
+            check_seconds(self.timeout, "timeout", least=SHORTEST_LEASE)
+
 
 DEFAULT_POLICY: Final = Policy()
 
@@ -104,14 +107,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             _check_name(self.task, "task")
             if len(_GOOD_NAMES) < 10_000:  # noqa: PLR2004  a bound, so that hostile names cannot fill the memory
                 _GOOD_NAMES.add((self.queue, self.task))
-        if isinstance(self.priority, bool) or not 0 <= self.priority <= HIGHEST_PRIORITY:
-            raise BadJob(f"must be 0 to {HIGHEST_PRIORITY}, not {self.priority}", path="priority")
+        if type(self.priority) is not int or not 0 <= self.priority <= HIGHEST_PRIORITY:
+            raise BadJob(f"must be a whole number from 0 to {HIGHEST_PRIORITY}, not {self.priority}", path="priority")
         if (reason := flaw(self.args)) is not None:
             raise BadJob(reason, path="args")
         if self.delay:
-            _check_seconds(self.delay, "delay", least=0.0)
+            check_seconds(self.delay, "delay", least=0.0)
         if self.lease != DEFAULT_LEASE:
-            _check_seconds(self.lease, "lease", least=SHORTEST_LEASE)
+            check_seconds(self.lease, "lease", least=SHORTEST_LEASE)
         if self.run_at is not None:
             self._check_run_at(self.run_at)
         if self.unique is not None:
@@ -164,16 +167,11 @@ def _check_name(name: str, path: str) -> None:
         raise BadJob(reason, path=path)
 
 
-def _check_seconds(value: float, path: str, *, least: float) -> None:
-    if isinstance(value, bool) or not math.isfinite(value) or not least <= value <= LONGEST:
-        raise BadJob(f"must be a number of seconds, {least:g} to a century, not {value}", path=path)
-
-
 def _check_unique(unique: Unique) -> None:
     _check_name(unique.key, "unique.key")
     _check_name(unique.scope, "unique.scope")
     if unique.window is not None:
-        _check_seconds(unique.window, "unique.window", least=SHORTEST_LEASE)
+        check_seconds(unique.window, "unique.window", least=SHORTEST_LEASE)
 
 
 _encoder = msgspec.json.Encoder()

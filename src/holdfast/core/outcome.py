@@ -6,8 +6,10 @@ from datetime import datetime  # noqa: TC003  msgspec reads the annotations at r
 from typing import Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
-from holdfast.core.text import clean
+from holdfast.core.text import clean, flaw
+from holdfast.errors import BadResult
 
 CODE_LIMIT: Final = 100
 MESSAGE_LIMIT: Final = 10_000
@@ -22,16 +24,24 @@ BLOCKER_CANCELED: Final = "BLOCKER_CANCELED"
 
 
 class Error(msgspec.Struct, frozen=True):
-    """Why an attempt did not succeed. Made storable and cut to size when it is made."""
+    """Why an attempt did not succeed. Made storable and cut to size when it is made, whatever the texts hold."""
 
     code: str
     message: str = ""
     traceback: str = ""
 
-    @classmethod
-    def of(cls, code: str, message: str = "", traceback: str = "") -> Error:
-        """Return an error every store can keep, whatever the texts hold."""
-        return cls(clean(code, CODE_LIMIT) or "ERROR", clean(message, MESSAGE_LIMIT), clean(traceback, TRACEBACK_LIMIT))
+    def __post_init__(self) -> None:
+        """Clean the texts."""
+        force_setattr(self, "code", clean(self.code, CODE_LIMIT) or "ERROR")
+        force_setattr(self, "message", clean(self.message, MESSAGE_LIMIT))
+        force_setattr(self, "traceback", clean(self.traceback, TRACEBACK_LIMIT))
+
+
+def checked_result(text: str) -> str:
+    """Return the JSON text of a result, or refuse what no store could keep."""
+    if (reason := flaw(text)) is not None:
+        raise BadResult(reason, path="result")
+    return text
 
 
 class Succeeded(msgspec.Struct, frozen=True, tag=True):

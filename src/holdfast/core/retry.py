@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.core.numbers import check_number, check_seconds
 from holdfast.errors import BadJob
 
 if TYPE_CHECKING:
@@ -28,16 +28,12 @@ class Retry(msgspec.Struct, frozen=True, array_like=True):
 
     def __post_init__(self) -> None:
         """Refuse a policy that could never work."""
-        if self.max_attempts is not None and self.max_attempts < 1:
-            raise BadJob("must be at least 1, or None for endless retries", path="retry.max_attempts")
+        if self.max_attempts is not None and (type(self.max_attempts) is not int or self.max_attempts < 1):
+            raise BadJob(f"must be a whole number from 1, or None for endless retries, not {self.max_attempts}", path="retry.max_attempts")
         for name in ("initial", "max"):
-            value = getattr(self, name)
-            if not math.isfinite(value) or value < 0:
-                raise BadJob(f"must be a number of seconds, 0 or more, not {value}", path=f"retry.{name}")
-        if not math.isfinite(self.factor) or self.factor < 1:
-            raise BadJob(f"must be 1 or more, not {self.factor}", path="retry.factor")
-        if not 0 <= self.jitter <= 1:
-            raise BadJob(f"must be between 0 and 1, not {self.jitter}", path="retry.jitter")
+            check_seconds(getattr(self, name), f"retry.{name}", least=0.0)
+        check_number(self.factor, "retry.factor", least=1.0, most=1e6)
+        check_number(self.jitter, "retry.jitter", least=0.0, most=1.0)
 
     def exhausted(self, failures: int) -> bool:
         """Tell whether this many failures have spent the budget."""
@@ -48,5 +44,5 @@ class Retry(msgspec.Struct, frozen=True, array_like=True):
         try:
             rest = min(self.initial * self.factor ** (failures - 1), self.max)
         except OverflowError:
-            rest = self.max
+            rest = self.max if self.initial else 0.0
         return max(0.0, rest * (1 + self.jitter * (2 * rng() - 1)))

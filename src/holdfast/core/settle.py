@@ -21,6 +21,7 @@ from holdfast.core.outcome import (
     Rescheduled,
     Stopped,
     Succeeded,
+    checked_result,
 )
 from holdfast.core.states import TRANSITIONS, Event, State
 
@@ -44,6 +45,11 @@ class Write(msgspec.Struct, frozen=True):
     result: str | None = None
     error: Error | None = None
     front: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a result no store could keep: one bad row must not fail the batch it is settled with."""
+        if self.result is not None:
+            checked_result(self.result)
 
     @property
     def state(self) -> State:
@@ -74,9 +80,9 @@ def settle(outcome: Outcome, retry: Retry, failures: int, now: datetime, rng: Ca
                 return Write(Event.RESCHEDULE_LATER, failures, delay=after)
             return Write(Event.RESCHEDULE, failures)
         case Stopped(reason):
-            return Write(Event.STOP, failures, error=Error.of(CANCELED, reason))
+            return Write(Event.STOP, failures, error=Error(CANCELED, reason))
         case Released(reason):
-            return Write(Event.RELEASE, failures, error=Error.of("RELEASED", reason), front=True)
+            return Write(Event.RELEASE, failures, error=Error("RELEASED", reason), front=True)
     assert_never(outcome)
 
 
@@ -89,10 +95,10 @@ def expire(
     shutting down (`free`) goes back at no cost.
     """
     if cancel_requested:
-        return Write(Event.EXPIRE_CANCEL, failures, error=Error.of(CANCELED, "asked to stop; its worker did not answer"))
+        return Write(Event.EXPIRE_CANCEL, failures, error=Error(CANCELED, "asked to stop; its worker did not answer"))
     if free:
-        return Write(Event.EXPIRE, failures, error=Error.of(LEASE_EXPIRED, "its worker was shutting down"), front=True)
-    error = Error.of(LEASE_EXPIRED, "the lease lapsed: its worker died, froze or was cut off")
+        return Write(Event.EXPIRE, failures, error=Error(LEASE_EXPIRED, "its worker was shutting down"), front=True)
+    error = Error(LEASE_EXPIRED, "the lease lapsed: its worker died, froze or was cut off")
     return _after_failure(error, retry, failures + 1, rng, (Event.EXPIRE_FAIL, Event.EXPIRE, Event.EXPIRE_LATER))
 
 
@@ -102,6 +108,6 @@ def _after_failure(
     end, again, later = events
     if retry.exhausted(failures):
         last = f"{failures} of {retry.max_attempts} attempts failed; the last one with {error.code}: {error.message}"
-        return Write(end, failures, error=Error.of(RETRIES_EXHAUSTED, last, error.traceback))
+        return Write(end, failures, error=Error(RETRIES_EXHAUSTED, last, error.traceback))
     delay = retry.delay(failures, rng)
     return Write(later if delay > 0 else again, failures, delay=delay, error=error)

@@ -190,6 +190,13 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """JSON text about it: host, process, version."""
     registered_at: datetime | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a name or info that no store could keep."""
+        if (reason := name_flaw(self.name)) is not None:
+            raise BadJob(reason, path="worker.name")
+        if (reason := flaw(self.info)) is not None:
+            raise BadJob(reason, path="worker.info")
+
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How many seconds terminal jobs are kept, per state. `None`: for ever."""

@@ -1,0 +1,40 @@
+"""The conformance suite: what any store must do, as tests that an adapter's author runs against their own.
+
+    import pytest
+    from holdfast.store.conformance import Harness, StoreConformance
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        def harness(self) -> Harness:
+            return MyHarness()
+
+Needs `pip install 'holdfast[testing]'`. docs/guides/test-an-adapter.md shows it from beginning to end.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+_MODULES = "world cells fencing order schedule unique budgets waiters repeats steering records lists walk"
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
+
+# ruff: noqa: E402  asserts are rewritten only in modules that are registered before they are imported
+from holdfast.store.conformance.budgets import Budgets
+from holdfast.store.conformance.cells import Cells
+from holdfast.store.conformance.fencing import Fencing
+from holdfast.store.conformance.harness import Harness
+from holdfast.store.conformance.lists import Lists
+from holdfast.store.conformance.order import Order
+from holdfast.store.conformance.records import Records
+from holdfast.store.conformance.repeats import Repeats
+from holdfast.store.conformance.schedule import Schedule
+from holdfast.store.conformance.steering import Steering
+from holdfast.store.conformance.unique import UniqueKeys
+from holdfast.store.conformance.waiters import Waiters
+from holdfast.store.conformance.walk import Walks
+
+__all__ = ["Harness", "StoreConformance"]
+
+
+class StoreConformance(Cells, Fencing, Order, Schedule, UniqueKeys, Budgets, Waiters, Repeats, Steering, Records, Lists, Walks):
+    """Everything a store promises within one process: a mixin for a test class with a `harness` fixture."""

@@ -1,0 +1,495 @@
+"""Random walks: the store under test and the memory store do the same things and must give the same answers.
+
+Everything that decides by time is kept far from its moment: rewinds are whole hundreds of seconds, all other durations lie
+forty or more away from any of them, so that a slow machine changes nothing. Ids are numbered, so that a walk repeats exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from uuid import UUID, uuid4
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from holdfast.core.job import BlockerPolicy, NewJob, OnConflict, Policy, Unique
+from holdfast.core.lease import Claimed, Lease
+from holdfast.core.outcome import Failed, Outcome, Released, Rescheduled, Stopped, Succeeded
+from holdfast.core.retry import Retry
+from holdfast.core.states import State
+from holdfast.errors import HoldfastError
+from holdfast.store.conformance.world import BOOM, Subject, counts, write_of
+from holdfast.store.memory import MemoryStore
+from holdfast.store.port import (
+    AttemptView,
+    Checkpoint,
+    ClaimRequest,
+    Extended,
+    JobFilter,
+    JobView,
+    Part,
+    PartState,
+    Progress,
+    Promoted,
+    Reaped,
+    Retention,
+    Settled,
+    Settlement,
+    Store,
+    Worker,
+)
+from holdfast.store.replay import replay
+from holdfast.system import SystemEnvironment
+
+if TYPE_CHECKING:
+    from holdfast.store.conformance.harness import Harness
+
+TASKS: Final = ("x", "y")
+QUEUES: Final = ("a", "b", "ledger")
+FIFO: Final = "ledger"
+ALL: Final = 1_000
+RETENTION: Final = Retention(succeeded=5030.0, failed=150.0, canceled=5030.0)
+RETRIES: Final = (
+    Retry(max_attempts=3, initial=0.0, jitter=0.0),
+    Retry(max_attempts=3, initial=550.0, factor=1.0, jitter=0.0),
+    Retry(max_attempts=1),
+)
+OUTCOMES: Final[tuple[Outcome, ...]] = (
+    Succeeded('{"n": 1}'),
+    Failed(BOOM),
+    Released("not now"),
+    Rescheduled(),
+    Rescheduled(after=1050.0),
+    Stopped("enough"),
+    Failed(BOOM, fatal=True),
+)
+WORKERS: Final = {"one": UUID(int=1), "two": UUID(int=2)}
+
+picks = st.integers(0, 40)
+"""Which of the jobs or leases so far; counted from the newest."""
+
+
+class Walks(Subject):
+    """Lockstep with the memory store."""
+
+    walk_examples: ClassVar[int] = 100
+    walk_steps: ClassVar[int] = 30
+
+    def test_random_walks_agree_with_the_memory_store(self, harness: Harness) -> None:
+        machine = type("Walk", (Walk,), {"harness": harness})
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=self.walk_examples,
+                stateful_step_count=self.walk_steps,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+
+
+@dataclass
+class Side:
+    """One of the two stores, and the leases it handed out, in the same order on both sides."""
+
+    name: str
+    store: Store
+    leases: list[Lease] = field(default_factory=list)
+
+
+@dataclass
+class Holder:
+    """Somebody who once claimed a job: what it knows of it, the same on both sides."""
+
+    job_id: UUID
+    policy: Policy
+    failures: int
+
+
+class Walk(RuleBasedStateMachine):
+    """Drives both stores. Rules act; each compares the answers, and after each the jobs are compared."""
+
+    harness: ClassVar[Harness]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.jobs: list[NewJob] = []
+        self.holders: list[Holder] = []
+        self.tied: set[UUID] = set()
+        """Jobs that became ready together by one operation that promises no order among them."""
+        self.broken = False
+        self.sides = self.runner.run(self._open())
+
+    async def _open(self) -> tuple[Side, Side]:
+        await self.harness.clean()
+        model = MemoryStore(SystemEnvironment())
+        await model.open()
+        sides = (Side("the store", await self.harness.open()), Side("the memory store", model))
+        for side in sides:
+            for name, worker in WORKERS.items():
+                await side.store.register(Worker(id=worker, name=name))
+        return sides
+
+    def teardown(self) -> None:
+        """Compare all records once more, unless the walk has failed already."""
+        try:
+            if not self.broken:
+                self.both(_records, lambda records: records)
+        finally:
+            for side in self.sides:
+                self.runner.run(side.store.close())
+            self.runner.close()
+
+    def both(self, act: Callable[[Side], Awaitable[Any]], shown: Callable[[Any], object]) -> list[Any]:
+        """Do the same on both sides, compare what is shown of the answers, and return them."""
+        try:
+            answers = [self.runner.run(_answer(act, side)) for side in self.sides]
+            seen = [answer if isinstance(answer, str) else shown(answer) for answer in answers]
+            assert seen[0] == seen[1], f"the store answers\n  {seen[0]}\nand the memory store\n  {seen[1]}"
+        except BaseException:
+            self.broken = True
+            raise
+        return answers
+
+    def pick(self, number: int) -> NewJob:
+        """Return one of the jobs so far."""
+        return self.jobs[-1 - number % len(self.jobs)]
+
+    def picked(self, numbers: Sequence[int]) -> list[UUID]:
+        """Return the ids of some jobs, each once."""
+        return list(dict.fromkeys(self.pick(number).id for number in numbers))
+
+    # producing
+
+    @rule(
+        count=st.integers(1, 3),
+        task=st.sampled_from(TASKS),
+        queue=st.sampled_from(QUEUES),
+        delay=st.sampled_from((0.0, 0.0, 3650.0)),
+        retry=st.sampled_from(RETRIES),
+        key=st.sampled_from((None, None, "k", "l")),
+        window=st.sampled_from((None, None, 1850.0)),
+        on_conflict=st.sampled_from(OnConflict),
+        after=st.lists(picks, max_size=2),
+        policy=st.sampled_from(BlockerPolicy),
+    )
+    def enqueue(
+        self,
+        count: int,
+        task: str,
+        queue: str,
+        delay: float,
+        retry: Retry,
+        key: str | None,
+        window: float | None,
+        on_conflict: OnConflict,
+        after: list[int],
+        policy: BlockerPolicy,
+    ) -> None:
+        """Enqueue jobs of one kind in one call; they may wait for earlier ones, and may share a key."""
+        blockers = tuple(self.picked(after)) if self.jobs else ()
+        unique = None if key is None else Unique(key=key, scope="walk", window=window, on_conflict=on_conflict)
+        jobs = [
+            NewJob(
+                id=_id(len(self.jobs) + number),
+                task=task,
+                queue=queue,
+                fifo=queue == FIFO,
+                delay=delay,
+                policy=Policy(retry=retry, on_blocker_failure=policy),
+                unique=unique,
+                after=blockers,
+                args=f'{{"n": {number}}}',
+            )
+            for number in range(1, count + 1)
+        ]
+        self.jobs += jobs
+        self.both(lambda side: side.store.enqueue(jobs), list)
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=picks)
+    def enqueue_again(self, which: int) -> None:
+        """Repeat an enqueue."""
+        self.both(lambda side: side.store.enqueue([self.pick(which)]), list)
+
+    @precondition(lambda self: self.holders)
+    @rule(which=picks, task=st.sampled_from(TASKS))
+    def enqueue_child(self, which: int, task: str) -> None:
+        """Enqueue under a lease, current or not."""
+        self.jobs.append(NewJob(id=_id(len(self.jobs) + 1), task=task, queue="a"))
+        index = -1 - which % len(self.holders)
+        self.both(lambda side: side.store.enqueue([self.jobs[-1]], under=side.leases[index]), list)
+
+    # working
+
+    @rule(worker=st.sampled_from(sorted(WORKERS)), queues=st.sampled_from((None, None, *QUEUES)))
+    def claim(self, worker: str, queues: str | None) -> None:
+        """Claim all there is, or all of one queue."""
+        self._claim(worker, TASKS, queues, ALL)
+
+    @rule(
+        worker=st.sampled_from(sorted(WORKERS)),
+        task=st.sampled_from(TASKS),
+        queue=st.sampled_from(QUEUES),
+        limit=st.integers(1, 3),
+    )
+    def claim_few(self, worker: str, task: str, queue: str, limit: int) -> None:
+        """Claim the first of one lane; only where the order within it is promised."""
+        if any(job.queue == queue and job.id in self.tied for job in self.jobs):
+            limit = ALL
+        self._claim(worker, (task,) if queue != FIFO or limit != ALL else TASKS, queue, limit)
+
+    def _claim(self, worker: str, tasks: Sequence[str], queue: str | None, limit: int) -> None:
+        request = ClaimRequest(
+            worker=WORKERS[worker],
+            tasks=frozenset(tasks),
+            limit=limit,
+            queues=None if queue is None else frozenset({queue}),
+            look=True,
+        )
+        answers = self.both(lambda side: side.store.claim(request), self._shown_claims)
+        for side, claims in zip(self.sides, answers, strict=True):
+            side.leases += [claim.lease for claim in sorted(claims, key=_by_job)]
+        self.holders += [Holder(claim.job_id, claim.policy, claim.failures) for claim in sorted(answers[0], key=_by_job)]
+        self.tied.difference_update(claim.job_id for claim in answers[0])
+
+    def _shown_claims(self, claims: list[Claimed]) -> object:
+        """Show each claim, and the order within each lane as far as it is promised."""
+        lanes: dict[str, list[UUID]] = {}
+        for claim in claims:
+            if claim.job_id not in self.tied:
+                lanes.setdefault(claim.queue if claim.queue == FIFO else f"{claim.queue} {claim.task}", []).append(claim.job_id)
+        facts = {claim.job_id: (claim.attempt, claim.failures, claim.args, claim.queue, claim.task) for claim in claims}
+        return facts, lanes
+
+    def _lease(self, which: int) -> int:
+        return -1 - which % len(self.holders)
+
+    @precondition(lambda self: self.holders)
+    @rule(which=st.lists(st.tuples(picks, st.sampled_from(OUTCOMES)), min_size=1, max_size=3))
+    def settle(self, which: list[tuple[int, Outcome]]) -> None:
+        """Settle a batch under leases that may be current, dead or settled."""
+        batch = {self._lease(number): outcome for number, outcome in which}
+        writes = {
+            index: write_of(outcome, self.holders[index].policy.retry, self.holders[index].failures)
+            for index, outcome in batch.items()
+        }
+        self.both(lambda side: side.store.settle([Settlement(side.leases[index], writes[index]) for index in batch]), list)
+
+    @precondition(lambda self: self.holders)
+    @rule(which=st.lists(picks, min_size=1, max_size=3, unique=True))
+    def extend(self, which: list[int]) -> None:
+        """Extend leases, current or not."""
+        indexes = [self._lease(number) for number in which]
+        self.both(lambda side: side.store.extend([side.leases[index] for index in indexes]), _shown_extensions)
+
+    @precondition(lambda self: self.holders)
+    @rule(which=picks, percent=st.integers(0, 100))
+    def progress(self, which: int, percent: int) -> None:
+        """Write progress."""
+        index = self._lease(which)
+        self.both(lambda side: side.store.progress([Progress(side.leases[index], percent, f"step {percent}")]), _shown_writes)
+
+    @precondition(lambda self: self.holders)
+    @rule(which=picks, name=st.sampled_from("pq"), state=st.sampled_from(PartState))
+    def checkpoint(self, which: int, name: str, state: PartState) -> None:
+        """Write a part."""
+        index = self._lease(which)
+        self.both(lambda side: side.store.checkpoint([Checkpoint(side.leases[index], Part(name, state))]), _shown_writes)
+
+    @precondition(lambda self: self.holders)
+    @rule(which=picks)
+    def flag_free(self, which: int) -> None:
+        """Say that the expiry of a lease is nobody's fault."""
+        index = self._lease(which)
+        self.both(lambda side: side.store.flag_free([side.leases[index]]), _shown_writes)
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=picks)
+    def write_under_a_random_token(self, which: int) -> None:
+        """Try to settle and extend with a made-up token."""
+        lease = Lease(self.pick(which).id, uuid4())
+        self.both(lambda side: side.store.settle([Settlement(lease, write_of(Succeeded()))]), list)
+        self.both(lambda side: side.store.extend([lease]), _shown_extensions)
+
+    # housekeeping
+
+    @rule(seconds=st.sampled_from((100.0, 100.0, 7200.0)))
+    def rewind(self, seconds: float) -> None:
+        """Let time pass."""
+        self.both(lambda side: side.store.rewind(seconds), lambda nothing: nothing)
+
+    @rule()
+    def promote(self) -> None:
+        """Promote all that is due."""
+        self._together(lambda: self.both(lambda side: side.store.promote(ALL), _shown_promotion))
+
+    @rule()
+    def reap(self) -> None:
+        """Reap all that has lapsed."""
+        self._together(lambda: self.both(lambda side: side.store.reap(ALL), _shown_reaped))
+
+    @rule()
+    def unblock(self) -> None:
+        """Look for stranded waiters: there are none."""
+        self.both(lambda side: side.store.unblock(ALL), int)
+
+    @rule()
+    def prune(self) -> None:
+        """Prune all that is old."""
+        self.both(lambda side: side.store.prune(RETENTION, limit=ALL), lambda pruned: (pruned.count, pruned.after))
+
+    # steering
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=st.lists(picks, min_size=1, max_size=3))
+    def cancel(self, which: list[int]) -> None:
+        """Cancel jobs in whatever state."""
+        jobs = [self.pick(number).id for number in which]
+        self._together(lambda: self.both(lambda side: side.store.cancel(jobs, by="client", reason="why not"), list))
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=st.lists(picks, min_size=1, max_size=2), well=st.booleans())
+    def end_from_outside(self, which: list[int], *, well: bool) -> None:
+        """Complete or fail jobs in whatever state."""
+        jobs = self.picked(which)
+        if well:
+            self._together(lambda: self.both(lambda side: side.store.complete(dict.fromkeys(jobs, "2"), by="client"), list))
+        else:
+            self._together(lambda: self.both(lambda side: side.store.fail(dict.fromkeys(jobs, BOOM), by="client"), list))
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=st.lists(picks, min_size=1, max_size=2))
+    def delete(self, which: list[int]) -> None:
+        """Delete jobs in whatever state."""
+        jobs = [self.pick(number).id for number in which]
+        self.both(lambda side: side.store.delete(jobs), list)
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=st.lists(picks, min_size=1, max_size=2))
+    def reopen(self, which: list[int]) -> None:
+        """Reopen jobs in whatever state."""
+        jobs = [self.pick(number).id for number in which]
+        self.both(lambda side: side.store.reopen(jobs, by="client"), list)
+
+    @rule(queue=st.sampled_from(QUEUES), stop=st.booleans())
+    def pause_or_resume(self, queue: str, *, stop: bool) -> None:
+        """Pause or resume a queue."""
+        if stop:
+            self.both(lambda side: side.store.pause(queue, by="ops", reason="maintenance"), lambda nothing: nothing)
+        else:
+            self.both(lambda side: side.store.resume(queue), lambda nothing: nothing)
+
+    # comparing
+
+    @invariant()
+    def same_jobs(self) -> None:
+        """Both stores show the same jobs, counts and pauses."""
+        self.both(_picture, lambda picture: picture)
+
+    def _together(self, act: Callable[[], object]) -> None:
+        """Note which jobs one operation made ready together."""
+        before = self.runner.run(_ready(self.sides[1]))
+        act()
+        fresh = self.runner.run(_ready(self.sides[1])) - before
+        if len(fresh) > 1:
+            self.tied |= fresh
+
+
+def _id(number: int) -> UUID:
+    """Return a UUIDv7 whose order is that of its number."""
+    return UUID(int=(number << 80) | (7 << 76) | (2 << 62) | number)
+
+
+def _by_job(claim: Claimed) -> UUID:
+    return claim.job_id
+
+
+async def _answer(act: Callable[[Side], Awaitable[Any]], side: Side) -> Any:
+    """Return what a store answered; a refusal is an answer too."""
+    try:
+        return await act(side)
+    except HoldfastError as error:
+        return type(error).__name__
+
+
+async def _ready(side: Side) -> set[UUID]:
+    page = await side.store.find(JobFilter(states=frozenset({State.READY})), limit=ALL)
+    return {view.id for view in page.jobs}
+
+
+def _shown_writes(answers: list[Settled]) -> object:
+    return [answer.accepted and answer is not Settled.REPEATED for answer in answers]
+
+
+def _shown_extensions(answers: list[Extended]) -> object:
+    return [(answer.hold, answer.cancel_requested) for answer in answers]
+
+
+def _shown_promotion(promoted: Promoted) -> object:
+    return promoted.count, promoted.queues, promoted.next_due is None
+
+
+def _shown_reaped(reaped: list[Reaped]) -> object:
+    return {(one.job_id, one.task, one.attempt, one.worker_id, one.write.event, one.write.failures) for one in reaped}
+
+
+async def _picture(side: Side) -> dict[str, object]:
+    """Return what is seen of all jobs at once."""
+    page = await side.store.find(JobFilter(), limit=ALL)
+    picture: dict[str, object] = {str(view.id): _shown(view) for view in page.jobs}
+    picture["counts"] = counts(await side.store.stats())
+    return picture
+
+
+def _shown(view: JobView) -> tuple[object, ...]:
+    """Return what both stores must show alike; times differ, and so may texts of errors."""
+    held = view.state is State.RUNNING
+    ended = view.finished_at is not None
+    return (
+        view.state,
+        view.attempt,
+        view.failures,
+        view.late,
+        view.cancel_requested,
+        view.lapsed,
+        view.paused,
+        frozenset(view.waits_for),
+        view.progress,
+        view.step,
+        view.result,
+        view.error and view.error.code,
+        view.worker_name if held or ended else None,
+        view.run_at is not None if view.state is State.SCHEDULED else None,
+    )
+
+
+async def _records(side: Side) -> dict[str, object]:
+    """Return the records of every job, and check that each log replays to the job's state."""
+    records: dict[str, object] = {}
+    for view in (await side.store.find(JobFilter(), limit=ALL)).jobs:
+        events = await side.store.events(view.id)
+        assert replay(events) == view.state, (
+            f"{side.name} shows {view.state} for {view.id}, its log replays to {replay(events)}"
+        )
+        records[f"{view.id} events"] = [(line.event, line.state, line.attempt, line.actor) for line in events]
+        records[f"{view.id} attempts"] = [_shown_attempt(attempt) for attempt in await side.store.attempts(view.id)]
+        records[f"{view.id} parts"] = [(part.name, part.state) for part in await side.store.parts(view.id)]
+    for name, worker in WORKERS.items():
+        records[f"held by {name}"] = {lease.job_id for lease in await side.store.holding(worker)}
+    records["queues"] = [
+        (queue.name, {state: count for state, count in queue.counts.items() if count}, queue.paused_by, queue.reason)
+        for queue in await side.store.queues()
+    ]
+    return records
+
+
+def _shown_attempt(view: AttemptView) -> tuple[object, ...]:
+    shown = msgspec.structs.asdict(view)
+    return (view.attempt, view.event, view.late, view.worker_name, shown["error"] and view.error and view.error.code)

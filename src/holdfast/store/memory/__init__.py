@@ -1,0 +1,10 @@
+"""The memory store: jobs in dictionaries, for tests and for reading. It is the reference model of the protocol.
+
+Start with `model`: every change of a job's state goes through `MemoryData.move`. The other modules are the sections of
+the port, in its order: `producing`, `working`, `housekeeping`, `steering`, `looking`.
+"""
+
+from holdfast.store.memory.model import MemoryData
+from holdfast.store.memory.store import MemoryStore
+
+__all__ = ["MemoryData", "MemoryStore"]

@@ -1,0 +1,81 @@
+"""What keeps jobs moving when nobody asks: promoting, reaping, pruning."""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import TYPE_CHECKING
+
+from holdfast.core.settle import Write, expire
+from holdfast.core.states import TERMINAL, Event, State
+from holdfast.store.memory.handle import Handle
+from holdfast.store.port import Promoted, Pruned, Reaped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from holdfast.store.memory.model import Attempt, Record
+    from holdfast.store.port import Retention
+
+
+class Housekeeping(Handle):
+    """The housekeeping section of the port."""
+
+    async def promote(self, limit: int) -> Promoted:
+        """Make due scheduled jobs ready, in `run_at` order."""
+        now, count = self.environment.now(), 0
+        queues: set[str] = set()
+        while (record := self.data.next_scheduled()) is not None and record.run_at is not None:
+            if record.run_at > now or count >= limit:
+                return Promoted(count, frozenset(queues), (record.run_at - now).total_seconds())
+            self.data.move(record, Write(Event.PROMOTE, record.failures), now, actor="promoter")
+            queues.add(record.job.queue)
+            count += 1
+        return Promoted(count, frozenset(queues))
+
+    async def reap(self, limit: int, *, tasks: frozenset[str] = frozenset(), up_for: float | None = None) -> list[Reaped]:
+        """Settle lapsed leases by the policy stored with each job; those of `tasks` first.
+
+        There is no outage of the store to forgive: it is gone together with its jobs.
+        """
+        now = self.environment.now()
+        lapsed = [
+            (record.job.task not in tasks, lease.expires_at, job_id, record, lease)
+            for job_id, record in self.data.by_state[State.RUNNING].items()
+            if (lease := record.lease) is not None and lease.lapsed(now) and (up_for is None or record.job.lease <= up_for)
+        ]
+        reaped = [self._reap_one(record, lease, now) for *_, record, lease in nsmallest(limit, lapsed)]
+        self.data.settle_waiters(now)
+        return reaped
+
+    def _reap_one(self, record: Record, lease: Attempt, now: datetime) -> Reaped:
+        write = expire(
+            record.job.policy.retry,
+            record.failures,
+            self.environment.random,
+            cancel_requested=lease.cancel_requested,
+            free=lease.free,
+        )
+        self.data.move(record, write, now, actor="reaper")
+        return Reaped(record.job.id, record.job.task, record.job.queue, record.attempt, lease.worker, write)
+
+    async def unblock(self, limit: int) -> int:  # noqa: ARG002  the port's signature
+        """Find nothing: every operation settles the waiters of what it ended before anyone else can look."""
+        return 0
+
+    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:
+        """Delete terminal jobs older than their state's retention, looking at no more than `limit` from `after` on."""
+        if limit <= 0:
+            return Pruned(0, after)
+        now, ages = self.environment.now(), retention.seconds()
+        archived = (job_id for state in TERMINAL for job_id in self.data.by_state[state] if after is None or job_id > after)
+        looked = nsmallest(limit + 1, archived)  # one more, to know whether this was the end
+        count = sum(self._prune_one(self.data.jobs[job_id], ages, now) for job_id in looked[:limit])
+        return Pruned(count, looked[limit - 1] if len(looked) > limit else None)
+
+    def _prune_one(self, record: Record, ages: Mapping[State, float], now: datetime) -> bool:
+        age = None if record.state is None else ages.get(record.state)
+        if age is None or record.finished_at is None or (now - record.finished_at).total_seconds() <= age:
+            return False
+        return self.data.move(record, Write(Event.PRUNE, record.failures), now)

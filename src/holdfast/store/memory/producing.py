@@ -1,0 +1,85 @@
+"""Creating jobs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.core.job import OnConflict
+from holdfast.core.outcome import REPLACED, Error
+from holdfast.core.settle import Write
+from holdfast.core.states import WAITING, Event
+from holdfast.errors import BadJob, StaleLease
+from holdfast.store.memory.handle import Handle
+from holdfast.store.memory.model import Record, counts_as_done
+from holdfast.store.port import Enqueue, Enqueued
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from holdfast.core.job import NewJob
+    from holdfast.core.lease import Lease
+
+
+class Producing(Handle):
+    """The producing section of the port."""
+
+    async def enqueue(self, jobs: Sequence[NewJob], *, under: Lease | None = None) -> list[Enqueued]:
+        """Create jobs; with `under` only as long as that lease is current."""
+        now = self.environment.now()
+        if under is not None:
+            self._check_holder(under, now)
+        self._check_blockers(jobs)  # before the first change: all of the call happens or none of it
+        answers: dict[UUID, Enqueued] = {}
+        given = []
+        for job in jobs:
+            given.append(self._enqueue_one(job, answers, now))
+            answers.setdefault(job.id, given[-1])
+        self.data.settle_waiters(now)
+        return given
+
+    def _check_holder(self, lease: Lease, now: datetime) -> None:
+        held = self.data.held(lease)
+        if held is None:
+            raise StaleLease(f"job {lease.job_id} is no longer held under this token: nothing was enqueued for it")
+        record, _ = held
+        self.data.move(record, Write(Event.ENQUEUE_CHILD, record.failures), now)
+
+    def _check_blockers(self, jobs: Sequence[NewJob]) -> None:
+        known: set[UUID] = set()
+        for job in jobs:
+            for index, blocker in enumerate(job.after):
+                if job.id not in self.data.jobs and blocker not in self.data.jobs and blocker not in known:
+                    raise BadJob(f"there is no job {blocker} to wait for", path=f"after[{index}]", task=job.task)
+            known.add(job.id)
+
+    def _enqueue_one(self, job: NewJob, earlier: dict[UUID, Enqueued], now: datetime) -> Enqueued:
+        """Create one job; `earlier` holds what became of those before it in the same call."""
+        if job.id in self.data.jobs:
+            return Enqueued(Enqueue.REPEATED, job.id)
+        due = job.run_at or now + timedelta(seconds=job.delay)
+        if job.unique is not None and (holder := self.data.holder(job.unique.scope, job.unique.key, now)) is not None:
+            if job.unique.on_conflict is OnConflict.SKIP or holder.state not in WAITING:
+                return Enqueued(Enqueue.EXISTING, holder.job.id)
+            if job.unique.on_conflict is OnConflict.REPLACE:
+                due = min(due, holder.run_at or now)
+            error = Error(REPLACED, f"replaced by job {job.id}")
+            self.data.move(holder, Write(Event.CANCEL, holder.failures, error=error), now, actor="store")
+        record = Record(job, created_at=now)
+        self.data.take_key(record, now)
+        # a blocker of this very call whose key was taken is stood for by the job that holds the key
+        blockers = [earlier[blocker].job_id if blocker in earlier else blocker for blocker in job.after]
+        record.waits_for = [one for one in dict.fromkeys(blockers) if not counts_as_done(self.data.jobs[one].state, job)]
+        self._place(record, due if due > now else None, now)
+        return Enqueued(Enqueue.CREATED, job.id)
+
+    def _place(self, record: Record, later: datetime | None, now: datetime) -> None:
+        if record.waits_for:
+            self.data.move(record, Write(Event.ENQUEUE_BLOCKED, 0, run_at=later), now)
+            self.data.heed_blockers(record, now)  # one that has failed already acts at once
+        elif later is not None:
+            self.data.move(record, Write(Event.ENQUEUE_LATER, 0, run_at=later), now)
+        else:
+            self.data.move(record, Write(Event.ENQUEUE, 0), now)

@@ -1,0 +1,108 @@
+"""What clients and operators do to jobs and queues from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.outcome import CANCELED, Error
+from holdfast.core.settle import Write
+from holdfast.core.states import Event
+from holdfast.core.text import clean
+from holdfast.store.memory.handle import Handle
+from holdfast.store.memory.model import Pause
+from holdfast.store.port import TEXT_LIMIT, Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from holdfast.store.memory.model import Attempt, Record
+
+
+class Steering(Handle):
+    """The steering section of the port."""
+
+    async def cancel(self, job_ids: Sequence[UUID], *, by: str = "", reason: str = "") -> list[Answer]:
+        """End waiting jobs as canceled; ask running ones to stop."""
+        now = self.environment.now()
+        answers = [self._cancel_one(job_id, now, by, reason) for job_id in job_ids]
+        self.data.settle_waiters(now)
+        return answers
+
+    def _cancel_one(self, job_id: UUID, now: datetime, by: str, reason: str) -> Answer:
+        record = self.data.jobs.get(job_id)
+        if record is not None and record.lease is not None:
+            return self._ask_to_stop(record, record.lease, now, by, reason)
+        return self._end(job_id, Event.CANCEL, now, by, error=Error(CANCELED, reason))
+
+    def _ask_to_stop(self, record: Record, lease: Attempt, now: datetime, by: str, reason: str) -> Answer:
+        if not lease.cancel_requested:
+            self.data.move(record, Write(Event.CANCEL, record.failures), now, actor=by, reason=reason)
+            lease.cancel_requested, lease.cancel_reason = True, reason
+        return Answer.REQUESTED
+
+    async def complete(self, results: Mapping[UUID, str], *, by: str = "") -> list[Answer]:
+        """End live jobs as succeeded from outside; a lease it ends is dead at once."""
+        now = self.environment.now()
+        answers = [self._end(job_id, Event.COMPLETE_OUTSIDE, now, by, result=result) for job_id, result in results.items()]
+        self.data.settle_waiters(now)
+        return answers
+
+    async def fail(self, errors: Mapping[UUID, Error], *, by: str = "") -> list[Answer]:
+        """End live jobs as failed from outside; a lease it ends is dead at once."""
+        now = self.environment.now()
+        answers = [
+            self._end(job_id, Event.FAIL_OUTSIDE, now, by, error=Error(error.code, error.message, error.traceback))
+            for job_id, error in errors.items()
+        ]
+        self.data.settle_waiters(now)
+        return answers
+
+    def _end(
+        self, job_id: UUID, event: Event, now: datetime, by: str, *, result: str | None = None, error: Error | None = None
+    ) -> Answer:
+        record = self.data.jobs.get(job_id)
+        if record is None:
+            return Answer.NOT_FOUND
+        write = Write(event, record.failures, result=result, error=error)
+        return Answer.DONE if self.data.move(record, write, now, actor=by) else Answer.REFUSED
+
+    async def delete(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
+        """Remove jobs and all their records; a lease it ends is dead at once."""
+        now = self.environment.now()
+        return [
+            Answer.NEEDED if self.data.waiters.get(job_id) else self._end(job_id, Event.DELETE, now, by) for job_id in job_ids
+        ]
+
+    async def reopen(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
+        """Bring terminal jobs back as ready with their budget restored."""
+        now = self.environment.now()
+        return [self._reopen_one(job_id, now, by) for job_id in job_ids]
+
+    def _reopen_one(self, job_id: UUID, now: datetime, by: str) -> Answer:
+        record = self.data.jobs.get(job_id)
+        if record is None:
+            return Answer.NOT_FOUND
+        # a key with a window is not the job's to take back: it is held from the enqueue, whatever becomes of the job
+        unique = record.job.unique
+        lasting = unique if unique is not None and unique.window is None else None
+        if lasting is not None:
+            holder = self.data.holder(lasting.scope, lasting.key, now)
+            if holder not in (None, record):
+                return Answer.KEY_TAKEN
+        if not self.data.move(record, Write(Event.REOPEN, 0), now, actor=by):
+            return Answer.REFUSED
+        if lasting is not None:
+            self.data.take_key(record, now)
+        return Answer.DONE
+
+    async def pause(self, queue: str, *, by: str = "", reason: str = "") -> None:
+        """Stop claims from a queue. Pausing it again changes who and why, not since when."""
+        known = self.data.pauses.get(queue)
+        since = self.environment.now() if known is None else known.at
+        self.data.pauses[queue] = Pause(since, clean(by, TEXT_LIMIT), clean(reason, TEXT_LIMIT))
+
+    async def resume(self, queue: str) -> None:
+        """Let claims from a queue go on."""
+        self.data.pauses.pop(queue, None)

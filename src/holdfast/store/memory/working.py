@@ -1,0 +1,217 @@
+"""What workers do: claim, hold, settle."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.core.fairness import Head, order
+from holdfast.core.lease import Claimed, Extended, Hold, Lease
+from holdfast.core.outcome import CANCELED, Error
+from holdfast.core.settle import Write
+from holdfast.core.states import HOLDER_EVENTS, TERMINAL, TRANSITIONS, Event, State
+from holdfast.errors import UnknownWorker
+from holdfast.store.memory.handle import Handle
+from holdfast.store.memory.model import Attempt
+from holdfast.store.port import Part, PartState, Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from holdfast.store.memory.model import Lane, Record
+    from holdfast.store.port import Checkpoint, ClaimRequest, Progress, Settlement, Worker
+
+SETTLING: Final = frozenset(event for event in HOLDER_EVENTS if TRANSITIONS[State.RUNNING, event] is not State.RUNNING)
+"""The holder's events that end an attempt."""
+FINISHED_PARTS: Final = frozenset({PartState.COMPLETED, PartState.FAILED, PartState.SKIPPED})
+
+
+class Working(Handle):
+    """The working section of the port."""
+
+    async def register(self, worker: Worker) -> None:
+        """Make a worker known, or change its name and info."""
+        known = self.data.workers.get(worker.id)
+        since = self.environment.now() if known is None else known.registered_at
+        self.data.workers[worker.id] = msgspec.structs.replace(worker, registered_at=since)
+
+    # claiming
+
+    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+        """Take ready jobs and receive leases."""
+        if request.worker not in self.data.workers:
+            raise UnknownWorker(f"worker {request.worker} is not registered with this store: register it before it claims")
+        if request.limit <= 0:
+            return []
+        now, turn = self.environment.now(), self.turn
+        self.turn += 1
+        claims: list[Claimed] = []
+        for head in order(self._heads(request), turn):
+            lane = self.data.lanes[head.lane]
+            while len(claims) < request.limit and (record := self._claimable(lane, request)) is not None:
+                claims.append(self._claim_one(record, request.worker, now))
+        return claims
+
+    def _heads(self, request: ClaimRequest) -> list[Head]:
+        found = []
+        for number, lane in self.data.lanes.items():
+            if lane.queue in self.data.pauses or not lane.requires <= request.capabilities:
+                continue
+            if request.queues is not None and lane.queue not in request.queues:
+                continue
+            record = self._claimable(lane, request)
+            if record is not None and record.ready_at is not None:
+                found.append((record.place, Head(number, lane.priority, record.ready_at)))
+        # jobs of one enqueue are ready at the same moment: among those the place decides, for `order` keeps ties as they are
+        return [head for _, head in sorted(found, key=lambda pair: pair[0][1])]
+
+    def _claimable(self, lane: Lane, request: ClaimRequest) -> Record | None:
+        """Return the head of a lane if this worker knows its task.
+
+        A `fifo` lane holds several tasks and nothing may pass its head, so looking at the head alone is right there too.
+        """
+        record = self.data.head(lane)
+        return record if record is not None and record.job.task in request.tasks else None
+
+    def _claim_one(self, record: Record, worker: UUID, now: datetime) -> Claimed:
+        job = record.job
+        expires_at = now + timedelta(seconds=job.lease)
+        lease = Attempt(worker, self.environment.token(), claimed_at=now, expires_at=expires_at, heartbeat_at=now)
+        write, name = Write(Event.CLAIM, record.failures), self.data.workers[worker].name
+        self.data.move(record, write, now, actor=name, claim=lease)
+        return Claimed(
+            job_id=job.id,
+            token=lease.token,
+            attempt=record.attempt,
+            failures=record.failures,
+            task=job.task,
+            queue=job.queue,
+            priority=job.priority,
+            args=job.args,
+            policy=job.policy,
+            lease_seconds=job.lease,
+            created_at=record.created_at,
+            claimed_at=now,
+            expires_at=expires_at,
+            chain_id=job.chain_id,
+            trace=job.trace,
+        )
+
+    # holding
+
+    async def holding(self, worker: UUID) -> list[Lease]:
+        """Return every lease this worker holds."""
+        running = self.data.by_state[State.RUNNING]
+        leases = [(job_id, record.lease) for job_id, record in sorted(running.items())]
+        return [Lease(job_id, lease.token) for job_id, lease in leases if lease is not None and lease.worker == worker]
+
+    async def extend(self, leases: Sequence[Lease]) -> list[Extended]:
+        """Prolong leases by their own length from now."""
+        now = self.environment.now()
+        return [self._extend_one(lease, now) for lease in leases]
+
+    def _extend_one(self, lease: Lease, now: datetime) -> Extended:
+        if (held := self.data.held(lease)) is not None:
+            record, attempt = held
+            self._touch(record, attempt, Event.EXTEND, now)
+            return Extended(Hold.HELD, attempt.expires_at, attempt.cancel_requested)
+        lost = self.data.jobs.get(lease.job_id)
+        if lost is None:
+            return Extended(Hold.GONE)
+        if lost.state is State.RUNNING:
+            return Extended(Hold.TAKEN)
+        return Extended(Hold.ENDED if lost.state in TERMINAL else Hold.RETURNED)
+
+    async def progress(self, updates: Sequence[Progress]) -> list[Settled]:
+        """Write progress and extend the leases."""
+        now, answers = self.environment.now(), []
+        for update in updates:
+            answers.append(answer := self._write(update.lease, Event.PROGRESS, now))
+            if answer.accepted:
+                record = self.data.jobs[update.lease.job_id]
+                record.progress, record.step, record.message = update.percent, update.step, update.message
+        return answers
+
+    async def checkpoint(self, checkpoints: Sequence[Checkpoint]) -> list[Settled]:
+        """Write parts of jobs and extend the leases."""
+        now, answers = self.environment.now(), []
+        for one in checkpoints:
+            answers.append(answer := self._write(one.lease, Event.CHECKPOINT, now))
+            if answer.accepted:
+                parts = self.data.jobs[one.lease.job_id].parts
+                parts[one.part.name] = _dated(one.part, parts.get(one.part.name), now)
+        return answers
+
+    async def parts(self, job_id: UUID) -> list[Part]:
+        """Return the parts of a job in the order they were first written."""
+        record = self.data.jobs.get(job_id)
+        return [] if record is None else list(record.parts.values())
+
+    def _write(self, lease: Lease, event: Event, now: datetime) -> Settled:
+        """Let the holder of a lease do what leaves the job running; that extends the lease."""
+        if (held := self.data.held(lease)) is None:
+            return Settled.STALE
+        record, attempt = held
+        late = attempt.lapsed(now)
+        self._touch(record, attempt, event, now)
+        return Settled.LATE if late else Settled.APPLIED
+
+    def _touch(self, record: Record, attempt: Attempt, event: Event, now: datetime) -> None:
+        if self.data.move(record, Write(event, record.failures), now):
+            attempt.heartbeat_at = now
+            attempt.expires_at = now + timedelta(seconds=record.job.lease)
+
+    # settling
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """End attempts."""
+        for settlement in settlements:
+            if settlement.write.event not in SETTLING:
+                raise ValueError(f"'{settlement.write.event}' does not settle a job")
+        now = self.environment.now()
+        answers = [self._settle_one(settlement.lease, settlement.write, now) for settlement in settlements]
+        self.data.settle_waiters(now)
+        return answers
+
+    def _settle_one(self, lease: Lease, write: Write, now: datetime) -> Settled:
+        if (held := self.data.held(lease)) is None:
+            return self._settled_before(lease)
+        record, attempt = held
+        if attempt.cancel_requested and write.state not in TERMINAL:
+            # the job would live on although its cancellation was promised
+            write = Write(Event.STOP, write.failures, error=Error(CANCELED, attempt.cancel_reason))
+        self.data.move(record, write, now, actor=self.worker_name(attempt.worker) or "")
+        return Settled.LATE if attempt.late else Settled.APPLIED
+
+    def _settled_before(self, lease: Lease) -> Settled:
+        record = self.data.jobs.get(lease.job_id)
+        if record is not None and any(attempt.settled_with(lease.token) for attempt in record.attempts):
+            return Settled.REPEATED
+        return Settled.STALE
+
+    async def flag_free(self, leases: Sequence[Lease]) -> list[Settled]:
+        """Say that the expiry of these leases is not the jobs' fault."""
+        now, answers = self.environment.now(), []
+        for lease in leases:
+            if (held := self.data.held(lease)) is None:
+                answers.append(Settled.STALE)
+                continue
+            _, attempt = held
+            attempt.free = True
+            answers.append(Settled.LATE if attempt.lapsed(now) else Settled.APPLIED)
+        return answers
+
+
+def _dated(part: Part, before: Part | None, now: datetime) -> Part:
+    """Return a part with its times: what the caller gave for them does not count."""
+    started_at = None if before is None else before.started_at
+    if started_at is None and part.state is not PartState.PENDING:
+        started_at = now
+    completed_at = now if part.state in FINISHED_PARTS else None
+    if before is not None and before.state is part.state:
+        completed_at = before.completed_at  # written again, not completed again
+    return msgspec.structs.replace(part, started_at=started_at, completed_at=completed_at)

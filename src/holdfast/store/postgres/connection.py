@@ -1,0 +1,174 @@
+"""Connections: a pool, every driver error turned into Holdfast's, transient conflicts repeated, outages noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from holdfast.errors import MissingExtra, StoreUnavailable
+
+try:
+    import asyncpg
+except ImportError as missing:
+    raise MissingExtra("postgres", "a postgresql:// store", "asyncpg") from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.core.environment import Environment
+
+    Connection = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+
+T = TypeVar("T")
+
+UNAVAILABLE: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+"""Not the statement's fault: the server is away, full, restarting, a replica, or the socket is dead."""
+
+CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+"""Rolled back whole by the server: the operation is simply made again."""
+
+MOST_CONFLICTS: Final = 20
+
+
+class Connections:
+    """The pool of one store."""
+
+    def __init__(self, url: str, environment: Environment, *, size: int, connect_for: float, timeout: float, prepare: bool) -> None:
+        self.url = url
+        self.target = _target(url)
+        self._environment = environment
+        self._size = size
+        self._connect_for = connect_for
+        self._timeout = timeout
+        self._prepare = prepare
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._down = False
+        self.back_since: float | None = None
+        """Monotonic time since when the connection is back after an outage; `None` when there was none."""
+        self.on_loss: Callable[[], None] = lambda: None
+        """Called when a connection was lost: what was remembered about the server may no longer hold."""
+
+    async def open(self) -> None:
+        """Connect, trying again for `connect_for` seconds."""
+        if self._pool is not None:
+            return
+        started = self._environment.monotonic()
+        rest = 0.05
+        while True:
+            try:
+                self._pool = await asyncpg.create_pool(
+                    self.url,
+                    min_size=1,
+                    max_size=self._size,
+                    timeout=max(1.0, self._connect_for),
+                    command_timeout=self._timeout,
+                    reset=_keep,
+                    statement_cache_size=100 if self._prepare else 0,
+                    server_settings={"application_name": "holdfast"},
+                )
+            except asyncpg.InvalidCatalogNameError as error:
+                raise self._unavailable(error, started) from error
+            except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidPasswordError) as error:
+                raise self._unavailable(error, started) from error
+            except UNAVAILABLE as error:
+                if self._environment.monotonic() - started + rest > self._connect_for:
+                    raise self._unavailable(error, started) from error
+            else:
+                return
+            await asyncio.sleep(rest)
+            rest = min(rest * 2, 1.0)
+
+    async def close(self) -> None:
+        """Close every connection; those in use are ended after a moment."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            await asyncio.wait_for(pool.close(), timeout=2.0)
+        except TimeoutError:
+            pool.terminate()
+
+    async def run(self, operation: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `operation` with a connection; outside a transaction each statement is one of its own.
+
+        Repeats it whole when the server rolled it back because of a conflict. Raises `StoreUnavailable` for whatever
+        is not the statement's fault; then its outcome is unknown.
+        """
+        if self._pool is None:
+            raise StoreUnavailable(self.target, 0.0, "the store is not open: call open() first, or it was closed")
+        started = self._environment.monotonic()
+        for attempt in range(MOST_CONFLICTS):
+            try:
+                async with self._pool.acquire(timeout=self._timeout) as connection:
+                    result = await operation(connection)
+            except CONFLICTS:
+                if attempt == MOST_CONFLICTS - 1:
+                    raise
+                await asyncio.sleep(self._environment.random() * 0.01 * 2 ** min(attempt, 5))
+            except UNAVAILABLE as error:
+                self._lost()
+                raise self._unavailable(error, started) from error
+            else:
+                if self._down:
+                    self._down = False
+                    self.back_since = self._environment.monotonic()
+                return result
+        raise AssertionError("unreachable")
+
+    async def fetch(self, sql: str, *args: object) -> list[asyncpg.Record]:
+        """Run one statement and return its rows."""
+        return await self.run(lambda connection: connection.fetch(sql, *args))
+
+    async def fetch_value(self, sql: str, *args: object) -> Any:  # noqa: ANN401  whatever the statement says
+        """Run one statement and return its only value."""
+        return await self.run(lambda connection: connection.fetchval(sql, *args))
+
+    async def execute(self, sql: str, *args: object) -> None:
+        """Run one statement."""
+        await self.run(lambda connection: connection.execute(sql, *args))
+
+    async def in_transaction(self, operation: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `operation` inside one transaction."""
+
+        async def work(connection: Connection) -> T:
+            async with connection.transaction():
+                return await operation(connection)
+
+        return await self.run(work)
+
+    def _lost(self) -> None:
+        self._down = True
+        with contextlib.suppress(Exception):
+            self.on_loss()
+
+    def _unavailable(self, error: BaseException, started: float) -> StoreUnavailable:
+        return StoreUnavailable(self.target, self._environment.monotonic() - started, _cause(error))
+
+
+async def _keep(_connection: object) -> None:
+    """Keep a returned connection as it is: nothing here leaves session state, and a reset costs a round trip."""
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        return "it is a read-only replica: connect to the primary"
+    return str(error).rstrip(".") or type(error).__name__
+
+
+def _target(url: str) -> str:
+    """Return host, port and database of a URL, without its password."""
+    parts = urlsplit(url)
+    host = parts.hostname or "the local socket"
+    port = f":{parts.port}" if parts.port else ""
+    return f"{host}{port}{parts.path if len(parts.path) > 1 else ''}"

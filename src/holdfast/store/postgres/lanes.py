@@ -1,0 +1,168 @@
+"""What a claimer remembers about the lanes: their marks, their heads as last seen, and when to look again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from holdfast.core.fairness import Head, order
+from holdfast.store.postgres.marks import Marks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from asyncpg import Record
+
+    from holdfast.store.port import ClaimRequest
+
+LOOK_EVERY: Final = 1.0
+LOOK_SHARE: Final = 100
+"""A look that takes long (a long writing transaction keeps the base down) is repeated no sooner than 100 times its duration."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """One lane of `ready`, as this claimer knows it."""
+
+    entry: int
+    queue: str
+    priority: int
+    requires: frozenset[str]
+    tasks: set[str] = field(default_factory=set)
+    fifo: bool = False
+    marks: Marks[int] = field(default_factory=lambda: Marks(0))
+    head_at: datetime | None = None
+    """Since when its oldest job waits, as last seen; `None`: believed to be empty."""
+    front_at: datetime | None = None
+    """The same for its front."""
+
+    def serves(self, request: ClaimRequest) -> bool:
+        """Tell whether a worker may claim from it."""
+        return (
+            (request.queues is None or self.queue in request.queues)
+            and self.requires <= request.capabilities
+            and not self.tasks.isdisjoint(request.tasks)
+        )
+
+    def oldest(self) -> datetime | None:
+        """Return since when its oldest job waits."""
+        return min((at for at in (self.head_at, self.front_at) if at is not None), default=None)
+
+
+class Snapshot(NamedTuple):
+    """The bounds of the snapshot a look saw, and which server life it belongs to."""
+
+    xmin: int
+    xmax: int
+    now: datetime
+    life: str
+    """Changes when the server restarts, fails over or a test rewinds it: then nothing remembered holds."""
+
+
+class Lanes:
+    """All known lanes."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[int, Lane] = {}
+        self._life: str | None = None
+        self._next_look = 0.0
+        self._turn = 0
+        self._clock: datetime | None = None
+
+    def forget(self) -> None:
+        """Start anew: the connection was lost, so that another server may have taken over."""
+        self._lanes.clear()
+        self._next_look = 0.0
+
+    def look_soon(self) -> None:
+        """Look before the next claim: something became ready by this very store."""
+        self._next_look = 0.0
+
+    def look_due(self, monotonic: float) -> bool:
+        """Tell whether it is time to look."""
+        return monotonic >= self._next_look
+
+    def question(self) -> tuple[list[int], list[int], dict[int, int]]:
+        """Return the lanes and bases a look asks for, and how far each lane was taken before it is sent."""
+        lanes = list(self._lanes.values())
+        return (
+            [lane.entry for lane in lanes],
+            [lane.marks.base for lane in lanes],
+            {lane.entry: lane.marks.reached for lane in lanes},
+        )
+
+    def looked(self, rows: Sequence[Record], snapshot: Snapshot, reached: dict[int, int], *, at: float, took: float) -> None:
+        """Take in what a look saw."""
+        self._next_look = at + max(LOOK_EVERY, LOOK_SHARE * took)
+        if snapshot.life != self._life or (self._clock is not None and snapshot.now < self._clock):
+            # the rows are still true; only what was remembered before is not
+            self._lanes.clear()
+            self._life = snapshot.life
+        self._clock = snapshot.now
+        fresh: set[int] = set()
+        for entry, queue, task, priority, requires, fifo, head_place, head_at, front_at in rows:
+            lane = self._lanes.get(entry)
+            if lane is None:
+                lane = self._lanes[entry] = Lane(entry, queue, priority, frozenset(msgspec.json.decode(requires)), fifo=fifo)
+            lane.tasks.add(task)
+            if entry not in fresh:
+                fresh.add(entry)
+                lane.marks.looked(head_place, reached=reached.get(entry, 0), xmin=snapshot.xmin, xmax=snapshot.xmax)
+                lane.head_at = head_at
+                lane.front_at = front_at
+
+    def choose(self, request: ClaimRequest) -> list[Lane]:
+        """Return the lanes to claim from, in order: those that serve the request and are believed to hold something.
+
+        Of lanes whose heads wait equally long, the one with the lower place comes first.
+        """
+        heads = [
+            Head(lane.entry, lane.priority, at)
+            for lane in sorted(self._lanes.values(), key=lambda lane: lane.marks.hint)
+            if (at := lane.oldest()) is not None and lane.serves(request)
+        ]
+        chosen = [self._lanes[head.lane] for head in order(heads, self._turn)]
+        self._turn += 1
+        return chosen
+
+    def all(self) -> list[Lane]:
+        """Return every known lane."""
+        return list(self._lanes.values())
+
+
+def runs(lanes: Sequence[Lane]) -> Iterator[list[Lane]]:
+    """Split lanes, in order, into what one statement claims from: a `fifo` lane stands alone.
+
+    It may stop short at a job of an unknown task, and must not use up the limit of the lanes behind it.
+    """
+    for fifo, group in groupby(lanes, key=lambda lane: lane.fifo):
+        if fifo:
+            yield from ([lane] for lane in group)
+        else:
+            yield list(group)
+
+
+def claimed(lanes: Sequence[Lane], rows: Sequence[Record], limit: int) -> None:
+    """Take in what a claim brought: marks move behind the rows, lanes that were read to their end are believed empty."""
+    last: dict[int, tuple[int, datetime]] = {}
+    for row in rows:
+        entry, place, ready_at = row[0], row[1], row[2]
+        if entry not in last or last[entry][0] < place:
+            last[entry] = (place, ready_at)
+    # lanes are read in order, each front first: a full claim read all before its last row to their end, and none behind it
+    gave = [index for index, lane in enumerate(lanes) if lane.entry in last or -lane.entry in last]
+    stop = gave[-1] if len(rows) >= limit else len(lanes)
+    for index, lane in enumerate(lanes):
+        front, main = last.get(-lane.entry), last.get(lane.entry)
+        if main is not None:
+            lane.marks.took(main[0] + 1)
+        if index < stop:
+            lane.head_at = lane.front_at = None
+        elif index == stop and main is not None:
+            lane.front_at, lane.head_at = None, main[1]
+        elif index == stop and front is not None:
+            lane.front_at = front[1]

@@ -1,0 +1,219 @@
+-- The state of a job is the table that holds its row:
+--   blocked, scheduled, ready, lease (= running), archive (= succeeded, failed, canceled).
+-- `job` is what was asked for and never changes. No foreign keys: they would lock and look up on the hot path.
+
+CREATE TABLE meta (
+    version int NOT NULL,
+    rewound interval NOT NULL DEFAULT '0'  -- how far tests have rewound the store; see rewind.sql
+);
+INSERT INTO meta (version) VALUES (0);
+
+-- One number for every entry into `ready`. CACHE 1: the marks rely on numbers being drawn in order (decision 0002).
+CREATE SEQUENCE place AS bigint CACHE 1;
+-- One number for every claim, so that the reaper can ask for the leases it has not seen yet.
+CREATE SEQUENCE claim_no AS bigint CACHE 1;
+
+CREATE TABLE worker (
+    no int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id uuid NOT NULL UNIQUE,
+    name text NOT NULL,
+    info text NOT NULL,
+    registered_at timestamptz NOT NULL
+);
+
+CREATE TABLE queue (
+    name text PRIMARY KEY,
+    paused_at timestamptz,
+    paused_by text NOT NULL DEFAULT '',
+    reason text NOT NULL DEFAULT ''
+);
+
+-- The known lanes. Not unique on purpose: two transactions may add the same lane without waiting for one another.
+CREATE TABLE lane (
+    id bigint NOT NULL,
+    entry bigint NOT NULL,
+    queue text NOT NULL,
+    task text NOT NULL,
+    priority smallint NOT NULL,
+    requires text NOT NULL
+);
+CREATE INDEX lane_id ON lane (id, entry);
+
+CREATE TABLE job (
+    id uuid PRIMARY KEY,
+    place bigint NOT NULL,
+    lane bigint NOT NULL,
+    entry bigint NOT NULL,
+    created_at timestamptz NOT NULL,
+    run_at timestamptz,
+    lease_ms bigint NOT NULL,
+    priority smallint NOT NULL CHECK (priority BETWEEN 0 AND 9),
+    born text NOT NULL CHECK (born IN ('blocked', 'scheduled', 'ready')),
+    task text NOT NULL,
+    queue text NOT NULL,
+    args text NOT NULL,
+    policy text,
+    scope text,
+    key text,
+    chain_id uuid,
+    tags text,
+    trace text
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.2);
+
+CREATE TABLE ready (
+    lane bigint NOT NULL,      -- the negative of a lane is its front, for released jobs
+    place bigint NOT NULL,
+    job_id uuid NOT NULL,
+    ready_at timestamptz NOT NULL,
+    attempt int NOT NULL,
+    failures int NOT NULL,
+    moved boolean NOT NULL,    -- not at (job.entry, job.place): found by job_id through the index below
+    PRIMARY KEY (lane, place)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX ready_moved ON ready (job_id) WHERE moved;
+
+CREATE TABLE scheduled (
+    job_id uuid PRIMARY KEY,
+    run_at timestamptz NOT NULL,
+    attempt int NOT NULL,
+    failures int NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX scheduled_run_at ON scheduled (run_at, job_id);
+
+CREATE TABLE blocked (
+    job_id uuid PRIMARY KEY,
+    remaining int NOT NULL CHECK (remaining >= 0),
+    on_failure text NOT NULL CHECK (on_failure IN ('fail', 'cancel', 'run')),
+    run_at timestamptz
+) WITH (fillfactor = 80);
+
+CREATE TABLE blocker (
+    job_id uuid NOT NULL,
+    position int NOT NULL,
+    chain_id uuid NOT NULL,
+    ended boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (job_id, position)
+) WITH (fillfactor = 80);
+CREATE INDEX blocker_open ON blocker (chain_id) WHERE NOT ended;
+
+-- No index on anything a heartbeat changes: with room on the page an extension stays HOT.
+CREATE TABLE lease (
+    job_id uuid PRIMARY KEY,
+    token uuid NOT NULL,
+    no bigint NOT NULL,
+    lane bigint NOT NULL,
+    place bigint NOT NULL,
+    claimed_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL,
+    lease_ms bigint NOT NULL,
+    worker int NOT NULL,
+    attempt int NOT NULL CHECK (attempt > 0),
+    failures int NOT NULL,
+    keyed boolean NOT NULL,
+    cancel text,               -- why it was asked to stop; NULL: it was not
+    free boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX lease_no ON lease (no);
+
+CREATE TABLE archive (
+    job_id uuid PRIMARY KEY,
+    lane bigint NOT NULL,
+    finished_at timestamptz NOT NULL,
+    claimed_at timestamptz,
+    token uuid,
+    worker int,
+    attempt int NOT NULL,
+    failures int NOT NULL,
+    late boolean NOT NULL,
+    state text NOT NULL CHECK (state IN ('succeeded', 'failed', 'canceled')),
+    code text,
+    message text,
+    result text,
+    CHECK ((state = 'succeeded') = (code IS NULL))
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.2);
+CREATE INDEX archive_lane ON archive (lane, job_id);
+
+CREATE TABLE attempt (
+    job_id uuid NOT NULL,
+    attempt int NOT NULL,
+    event text NOT NULL,
+    claimed_at timestamptz NOT NULL,
+    ended_at timestamptz NOT NULL,
+    worker int NOT NULL,
+    late boolean NOT NULL,
+    token uuid,                -- only when the holder itself settled
+    code text,
+    message text,
+    traceback text,
+    PRIMARY KEY (job_id, attempt)
+);
+
+CREATE TABLE event (
+    no bigint GENERATED ALWAYS AS IDENTITY,
+    job_id uuid NOT NULL,
+    at timestamptz NOT NULL,
+    attempt int NOT NULL,
+    event text NOT NULL,
+    state text NOT NULL,
+    actor text NOT NULL,
+    detail text NOT NULL,
+    PRIMARY KEY (job_id, no)
+);
+
+CREATE TABLE progress (
+    job_id uuid PRIMARY KEY,
+    percent float8 NOT NULL,
+    step text NOT NULL,
+    message text NOT NULL,
+    at timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE part (
+    job_id uuid NOT NULL,
+    name text NOT NULL,
+    no bigint GENERATED ALWAYS AS IDENTITY,
+    state text NOT NULL CHECK (state IN ('pending', 'in_progress', 'completed', 'failed', 'skipped')),
+    done float8 NOT NULL,
+    total float8,
+    data text,
+    error text,
+    started_at timestamptz,
+    completed_at timestamptz,
+    PRIMARY KEY (job_id, name)
+) WITH (fillfactor = 70);
+
+CREATE TABLE unique_key (
+    scope text NOT NULL,
+    key text NOT NULL,
+    job_id uuid NOT NULL,
+    until timestamptz,         -- NULL: held while the job is live
+    PRIMARY KEY (scope, key)
+);
+
+-- Counts: every transition appends its differences; folding sums them up (decision 0005).
+CREATE TABLE tally (
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    lane bigint NOT NULL,
+    blocked int NOT NULL DEFAULT 0,
+    scheduled int NOT NULL DEFAULT 0,
+    ready int NOT NULL DEFAULT 0,
+    running int NOT NULL DEFAULT 0,
+    succeeded int NOT NULL DEFAULT 0,
+    failed int NOT NULL DEFAULT 0,
+    canceled int NOT NULL DEFAULT 0
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX tally_xid ON tally (xid);
+
+CREATE TABLE total (
+    generation bigint NOT NULL,
+    upto xid8 NOT NULL,
+    lane bigint NOT NULL,
+    blocked bigint NOT NULL,
+    scheduled bigint NOT NULL,
+    ready bigint NOT NULL,
+    running bigint NOT NULL,
+    succeeded bigint NOT NULL,
+    failed bigint NOT NULL,
+    canceled bigint NOT NULL,
+    PRIMARY KEY (generation, lane)
+);

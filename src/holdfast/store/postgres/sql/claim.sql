@@ -1,0 +1,70 @@
+-- Takes ready jobs from the given lanes, in their order, each from its mark on.
+--
+-- The lock sits inside the lateral, under an outer LIMIT and no outer sort: sorting after locking locks p_limit rows of every
+-- lane, sorting before locking makes claimers fight over the same rows. `ready` rows are never updated, so that a ctid is a
+-- safe address between the lock and the delete.
+CREATE OR REPLACE FUNCTION {schema}.claim(p_worker int, p_lanes bigint[], p_marks bigint[], p_limit int, p_tasks text[])
+RETURNS TABLE (
+    entry bigint, place bigint, ready_at timestamptz, job_id uuid, token uuid, attempt int, failures int, task text, queue text,
+    priority smallint, args text, policy text, lease_ms bigint, created_at timestamptz, claimed_at timestamptz,
+    expires_at timestamptz, chain_id uuid, trace text
+)
+LANGUAGE plpgsql VOLATILE {hot}
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_paused bigint[];
+    v_tids tid[];
+BEGIN
+    IF EXISTS (SELECT FROM queue WHERE paused_at IS NOT NULL) THEN
+        v_paused := ARRAY(SELECT l.entry FROM queue q JOIN lane l ON l.queue = q.name WHERE q.paused_at IS NOT NULL);
+    END IF;
+
+    v_tids := ARRAY(
+        SELECT r.tid
+        FROM unnest(p_lanes, p_marks) AS l(lane, mark)
+        CROSS JOIN LATERAL (
+            SELECT ready.ctid AS tid FROM ready
+            WHERE ready.lane = l.lane AND ready.place >= l.mark
+            ORDER BY ready.place LIMIT p_limit
+            FOR UPDATE SKIP LOCKED
+        ) r
+        WHERE v_paused IS NULL OR abs(l.lane) <> ALL (v_paused)
+        LIMIT p_limit
+    );
+
+    -- A fifo lane (alone in its call) holds several tasks: nothing may pass a job of a task this worker does not know.
+    IF p_tasks IS NOT NULL THEN
+        v_tids := ARRAY(
+            SELECT t.tid FROM (
+                SELECT u.tid, bool_and(j.task = ANY (p_tasks)) OVER (ORDER BY r.lane > 0, r.place) AS known
+                FROM unnest(v_tids) AS u(tid)
+                CROSS JOIN LATERAL (SELECT * FROM ready WHERE ready.ctid = u.tid) r
+                CROSS JOIN LATERAL (SELECT task FROM job WHERE job.id = r.job_id LIMIT 1) j
+            ) t WHERE t.known
+        );
+    END IF;
+
+    RETURN QUERY
+    WITH gone AS (
+        DELETE FROM ready WHERE ready.ctid = ANY (v_tids) RETURNING *
+    ), held AS MATERIALIZED (
+        SELECT g.lane AS entry, g.place, g.ready_at, g.job_id, gen_random_uuid() AS token, g.attempt + 1 AS attempt, g.failures,
+            j.task, j.queue, j.priority, j.args, j.policy, j.lease_ms, j.created_at, j.chain_id, j.trace, j.lane,
+            j.key IS NOT NULL AS keyed
+        FROM gone g
+        CROSS JOIN LATERAL (SELECT * FROM job WHERE job.id = g.job_id LIMIT 1) j
+    ), leased AS (
+        INSERT INTO lease (job_id, token, no, lane, place, claimed_at, expires_at, lease_ms, worker, attempt, failures, keyed)
+        SELECT h.job_id, h.token, nextval('claim_no'), h.lane, h.place, v_now, v_now + h.lease_ms * interval '1 ms', h.lease_ms,
+            p_worker, h.attempt, h.failures, h.keyed
+        FROM held h
+    ), counted AS (
+        INSERT INTO tally (lane, ready, running) SELECT h.lane, -count(*), count(*) FROM held h GROUP BY h.lane
+    )
+    SELECT h.entry, h.place, h.ready_at, h.job_id, h.token, h.attempt, h.failures, h.task, h.queue, h.priority, h.args, h.policy,
+        h.lease_ms, h.created_at, v_now, v_now + h.lease_ms * interval '1 ms', h.chain_id, h.trace
+    FROM held h;
+END
+$$;

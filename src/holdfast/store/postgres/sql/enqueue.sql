@@ -1,0 +1,89 @@
+-- Creates jobs. Answers only for those that were *not* created: repeated (the id is there), existing (the key is taken).
+--
+-- What many jobs share (lane, queue, task, policy, …) comes once as a shape; p_shape is the 1-based index into the shapes.
+-- The arrays of what few jobs have (times, keys, tags, blockers) are NULL when none has it.
+-- Edges (p_edge_*) name the chains a job waits for.
+CREATE OR REPLACE FUNCTION {schema}.enqueue(
+    p_lanes bigint[], p_entries bigint[], p_queues text[], p_tasks text[], p_priorities smallint[], p_requires text[],
+    p_lease_ms bigint[], p_policies text[],
+    p_ids uuid[], p_shape int[], p_args text[],
+    p_delays float8[], p_run_ats timestamptz[],
+    p_scopes text[], p_keys text[], p_windows float8[], p_conflicts text[],
+    p_chains uuid[], p_tags text[], p_traces text[], p_on_failure text[],
+    p_edge_jobs uuid[], p_edge_positions int[], p_edge_chains uuid[]
+)
+RETURNS TABLE (job_id uuid, answer text, holder uuid)
+LANGUAGE plpgsql VOLATILE {hot}
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz;
+    v_refused uuid[] := '{{}}';
+    v_due jsonb := '{{}}';       -- due times taken over from replaced jobs, by id
+    v_blocked uuid[];
+    v_made uuid[];
+    k record;
+BEGIN
+    -- The transaction's id first, then the clock, then the places: the marks rely on this order (decision 0002).
+    PERFORM pg_current_xact_id();
+    v_now := clock_timestamp();
+
+    INSERT INTO lane (id, entry, queue, task, priority, requires)
+    SELECT DISTINCT s.lane, s.entry, s.queue, s.task, s.priority, s.requires
+    FROM unnest(p_lanes, p_entries, p_queues, p_tasks, p_priorities, p_requires) AS s(lane, entry, queue, task, priority, requires)
+    WHERE NOT EXISTS (SELECT FROM lane l WHERE l.id = s.lane AND l.entry = s.entry);
+
+    IF p_keys IS NOT NULL THEN
+        FOR k IN SELECT * FROM take_keys(p_ids, p_scopes, p_keys, p_windows, p_conflicts, p_delays, p_run_ats, v_now) LOOP
+            IF k.holder IS NOT NULL THEN
+                v_refused := v_refused || k.job_id;
+                RETURN QUERY SELECT k.job_id, 'existing', k.holder;
+            ELSE
+                v_due := v_due || jsonb_build_object(k.job_id::text, k.due);
+            END IF;
+        END LOOP;
+    END IF;
+    IF p_edge_jobs IS NOT NULL THEN
+        v_blocked := open_waiters(p_ids, p_on_failure, p_edge_jobs, p_edge_chains);
+    END IF;
+
+    WITH made AS (
+        INSERT INTO job (id, place, lane, entry, created_at, run_at, lease_ms, priority, born, task, queue, args, policy, scope, key,
+            chain_id, tags, trace)
+        SELECT i.id, nextval('place'), p_lanes[i.shape], p_entries[i.shape], v_now, CASE WHEN i.due > v_now THEN i.due END,
+            p_lease_ms[i.shape], p_priorities[i.shape],
+            CASE WHEN i.id = ANY (v_blocked) THEN 'blocked' WHEN i.due > v_now THEN 'scheduled' ELSE 'ready' END,
+            p_tasks[i.shape], p_queues[i.shape], i.args, p_policies[i.shape], i.scope, i.key, i.chain_id, i.tags, i.trace
+        FROM (
+            SELECT u.*, coalesce(CASE WHEN p_keys IS NOT NULL THEN (v_due ->> u.id::text)::timestamptz END, u.run_at, v_now + u.delay * interval '1 s') AS due
+            FROM unnest(p_ids, p_shape, p_args, p_delays, p_run_ats, p_scopes, p_keys, p_chains, p_tags, p_traces)
+                WITH ORDINALITY AS u(id, shape, args, delay, run_at, scope, key, chain_id, tags, trace, n)
+            WHERE u.id <> ALL (v_refused)
+            ORDER BY u.n
+        ) i
+        ON CONFLICT (id) DO NOTHING
+        RETURNING id, place, lane, entry, born, run_at
+    ), readied AS (
+        INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved)
+        SELECT m.entry, m.place, m.id, v_now, 0, 0, false FROM made m WHERE m.born = 'ready'
+    ), rested AS (
+        INSERT INTO scheduled (job_id, run_at, attempt, failures)
+        SELECT m.id, m.run_at, 0, 0 FROM made m WHERE m.born = 'scheduled'
+    ), counted AS (
+        INSERT INTO tally (lane, ready, scheduled, blocked)
+        SELECT m.lane, count(*) FILTER (WHERE m.born = 'ready'), count(*) FILTER (WHERE m.born = 'scheduled'),
+            count(*) FILTER (WHERE m.born = 'blocked')
+        FROM made m GROUP BY m.lane
+    )
+    SELECT array_agg(m.id) INTO v_made FROM made m;
+
+    IF coalesce(cardinality(v_made), 0) + cardinality(v_refused) < cardinality(p_ids) THEN
+        RETURN QUERY
+        SELECT u.id, 'repeated', u.id FROM unnest(p_ids) AS u(id)
+        WHERE u.id <> ALL (coalesce(v_made, '{{}}')) AND u.id <> ALL (v_refused);
+    END IF;
+    IF p_edge_jobs IS NOT NULL THEN
+        PERFORM block(v_made, p_ids, p_on_failure, v_blocked, p_edge_jobs, p_edge_positions, p_edge_chains);
+    END IF;
+END
+$$;

@@ -1,0 +1,37 @@
+-- Deletes terminal jobs that ended long enough ago, looking at p_limit archived jobs from p_after on.
+-- Walks the primary key, so that dead rows behind the cursor cost nothing and no index on the time is needed.
+CREATE OR REPLACE FUNCTION {schema}.prune(p_states text[], p_ages float8[], p_limit int, p_after uuid, OUT pruned int, OUT next uuid)
+LANGUAGE plpgsql VOLATILE {hot}
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_old uuid[];
+    v_gone uuid[];
+    v_seen int;
+BEGIN
+    SELECT count(*), (array_agg(s.job_id ORDER BY s.job_id DESC))[1], array_agg(s.job_id) FILTER (WHERE s.old)
+    INTO v_seen, next, v_old
+    FROM (
+        SELECT a.job_id, a.finished_at < v_now - p_ages[array_position(p_states, a.state)] * interval '1 s' AS old
+        FROM archive a WHERE a.job_id > p_after ORDER BY a.job_id LIMIT p_limit
+    ) s;
+    IF v_seen < p_limit THEN
+        next := NULL;
+    END IF;
+    WITH gone AS (
+        DELETE FROM archive a
+        WHERE a.job_id = ANY (v_old) AND a.finished_at < v_now - p_ages[array_position(p_states, a.state)] * interval '1 s'
+        RETURNING a.job_id, a.lane, a.state
+    ), counted AS (
+        INSERT INTO tally (lane, succeeded, failed, canceled)
+        SELECT g.lane, -count(*) FILTER (WHERE g.state = 'succeeded'), -count(*) FILTER (WHERE g.state = 'failed'),
+            -count(*) FILTER (WHERE g.state = 'canceled')
+        FROM gone g GROUP BY g.lane
+    )
+    SELECT array_agg(g.job_id), count(*) INTO v_gone, pruned FROM gone g;
+    IF v_gone IS NOT NULL THEN
+        PERFORM forget(v_gone);
+    END IF;
+END
+$$;

@@ -1,0 +1,105 @@
+-- Ends attempts under their tokens, for the holder (p_reap false) or for the reaper.
+--
+-- The lease row decides: what this DELETE returns is applied, everything else is stale or repeated. The reaper first locks
+-- what is lapsed *now*, skipping what a heartbeat or settle has in hand. `lease` is never addressed by ctid: a heartbeat moves
+-- the row. Waiters are settled by a later statement, which sees what committed meanwhile (resolve.sql).
+CREATE OR REPLACE FUNCTION {schema}.settle(
+    p_reap boolean, p_ids uuid[], p_tokens uuid[], p_events text[], p_states text[], p_failures int[], p_fronts boolean[],
+    p_delays float8[], p_run_ats timestamptz[], p_results text[], p_codes text[], p_messages text[], p_tracebacks text[]
+)
+RETURNS TABLE (job_id uuid, answer text)
+LANGUAGE plpgsql VOLATILE {hot} SET enable_nestloop TO off SET enable_mergejoin TO off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz;
+    v_ids uuid[] := p_ids;
+    v_applied uuid[];
+    v_late uuid[];
+    v_ended uuid[];
+    v_keyed uuid[];
+BEGIN
+    -- The transaction's id before its clock and its places: the promoter's and the claimers' marks rely on it.
+    PERFORM pg_current_xact_id();
+    v_now := clock_timestamp();
+    IF p_reap THEN
+        v_ids := ARRAY(
+            SELECT l.job_id FROM lease l
+            WHERE l.job_id = ANY (p_ids) AND l.token = ANY (p_tokens) AND l.expires_at <= v_now
+            ORDER BY l.job_id
+            FOR UPDATE SKIP LOCKED
+        );
+    END IF;
+
+    WITH gone AS (
+        DELETE FROM lease l WHERE l.job_id = ANY (v_ids) AND l.token = ANY (p_tokens) RETURNING *
+    ), done AS MATERIALIZED (
+        -- a cancel that was asked for wins over everything that would let the job live on
+        SELECT g.job_id, g.token, g.lane, g.place, g.claimed_at, g.worker, g.attempt, g.keyed, NOT p_reap AND g.expires_at <= v_now AS late, s.n,
+            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN 'canceled' ELSE s.event END AS event,
+            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN 'canceled' ELSE s.state END AS state,
+            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN 'CANCELED' ELSE s.code END AS code,
+            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN g.cancel ELSE s.message END AS message,
+            s.failures, s.front, s.delay, s.run_at, s.result, s.traceback
+        FROM gone g
+        JOIN unnest(p_ids, p_tokens, p_events, p_states, p_failures, p_fronts, p_delays, p_run_ats, p_results, p_codes, p_messages,
+                p_tracebacks) WITH ORDINALITY
+            AS s(job_id, token, event, state, failures, front, delay, run_at, result, code, message, traceback, n)
+            ON s.job_id = g.job_id AND s.token = g.token
+    ), archived AS (
+        INSERT INTO archive (job_id, lane, state, finished_at, claimed_at, token, worker, attempt, failures, late, code, message, result)
+        SELECT d.job_id, d.lane, d.state, v_now, d.claimed_at, CASE WHEN NOT p_reap THEN d.token END, d.worker, d.attempt,
+            d.failures, d.late, d.code, d.message, d.result
+        FROM done d WHERE d.state IN ('succeeded', 'failed', 'canceled')
+    ), rested AS (
+        INSERT INTO scheduled (job_id, run_at, attempt, failures)
+        SELECT d.job_id, coalesce(d.run_at, v_now + d.delay * interval '1 s'), d.attempt, d.failures
+        FROM done d WHERE d.state = 'scheduled'
+    ), returned AS (
+        INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved)
+        SELECT CASE WHEN d.front THEN -j.entry ELSE j.entry END, CASE WHEN d.front THEN d.place ELSE nextval('place') END,
+            d.job_id, v_now, d.attempt, d.failures, true
+        FROM (SELECT * FROM done WHERE state = 'ready' ORDER BY n) d
+        CROSS JOIN LATERAL (SELECT entry FROM job WHERE job.id = d.job_id LIMIT 1) j
+    ), recorded AS (
+        INSERT INTO attempt (job_id, attempt, event, claimed_at, ended_at, worker, late, token, code, message, traceback)
+        SELECT d.job_id, d.attempt, d.event, d.claimed_at, v_now, d.worker, d.late, CASE WHEN NOT p_reap THEN d.token END, d.code,
+            d.message, d.traceback
+        FROM done d WHERE d.event <> 'succeeded'
+    ), logged AS (
+        INSERT INTO event (job_id, at, attempt, event, state, actor, detail)
+        SELECT d.job_id, v_now, d.attempt, d.event, d.state,
+            CASE WHEN p_reap THEN 'reaper' ELSE (SELECT w.name FROM worker w WHERE w.no = d.worker) END,
+            concat_ws(': ', d.code, nullif(d.message, ''))
+        FROM (SELECT * FROM done WHERE event <> 'succeeded' ORDER BY n) d
+    ), counted AS (
+        INSERT INTO tally (lane, running, scheduled, ready, succeeded, failed, canceled)
+        SELECT d.lane, -count(*), count(*) FILTER (WHERE d.state = 'scheduled'), count(*) FILTER (WHERE d.state = 'ready'),
+            count(*) FILTER (WHERE d.state = 'succeeded'), count(*) FILTER (WHERE d.state = 'failed'),
+            count(*) FILTER (WHERE d.state = 'canceled')
+        FROM done d GROUP BY d.lane
+    )
+    SELECT array_agg(d.job_id), array_agg(d.job_id) FILTER (WHERE d.late),
+        array_agg(d.job_id) FILTER (WHERE d.state IN ('succeeded', 'failed', 'canceled')),
+        array_agg(d.job_id) FILTER (WHERE d.keyed AND d.state IN ('succeeded', 'failed', 'canceled'))
+    INTO v_applied, v_late, v_ended, v_keyed
+    FROM done d;
+
+    IF v_keyed IS NOT NULL THEN
+        PERFORM free_keys(v_keyed);
+    END IF;
+    IF EXISTS (SELECT FROM blocker b WHERE b.chain_id = ANY (v_ended) AND NOT b.ended) THEN
+        PERFORM resolve(v_ended);
+    END IF;
+
+    RETURN QUERY SELECT a.id, CASE WHEN a.id = ANY (v_late) THEN 'late' ELSE 'applied' END FROM unnest(v_applied) AS a(id);
+    IF NOT p_reap AND cardinality(p_ids) > coalesce(cardinality(v_applied), 0) THEN
+        RETURN QUERY
+        SELECT r.job_id, 'repeated' FROM archive r
+        WHERE r.job_id = ANY (p_ids) AND r.token = ANY (p_tokens) AND r.job_id <> ALL (coalesce(v_applied, '{{}}'))
+        UNION
+        SELECT r.job_id, 'repeated' FROM attempt r
+        WHERE r.job_id = ANY (p_ids) AND r.token = ANY (p_tokens) AND r.job_id <> ALL (coalesce(v_applied, '{{}}'));
+    END IF;
+END
+$$;

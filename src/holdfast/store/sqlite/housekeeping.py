@@ -1,0 +1,111 @@
+"""What keeps jobs moving when nobody asks: promoting, reaping, pruning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.job import policy_of
+from holdfast.core.settle import expire
+from holdfast.core.states import TRANSITIONS, Event, State, legal
+from holdfast.store.port import Promoted, Pruned, Reaped
+from holdfast.store.sqlite._sql import sql
+from holdfast.store.sqlite.moving import locate, move, remove
+from holdfast.store.sqlite.values import microseconds, uuid_of
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from holdfast.store.port import Retention
+    from holdfast.store.sqlite.writing import Writing
+
+
+def promote(writing: Writing, limit: int) -> Promoted:
+    """Make due scheduled jobs ready, in `run_at` order; see the port."""
+    connection, now = writing.connection, writing.now
+    target = TRANSITIONS[State.SCHEDULED, Event.PROMOTE]
+    if target is not State.READY:
+        raise ValueError("promoting makes jobs ready")
+    rows = connection.execute(sql("promote.due"), (now, max(0, limit))).fetchall()
+    ready = []
+    for job_id, attempt, failures, lane, entry, _ in rows:
+        ready.append((entry, writing.number(), job_id, attempt, failures, now))
+        writing.count(lane, State.SCHEDULED, target)
+        writing.log(job_id, Event.PROMOTE, target, attempt, "promoter")
+    connection.executemany(sql("moving.leave_scheduled"), [(row[0],) for row in rows])
+    connection.executemany(sql("moving.enter_ready"), ready)
+    (next_due,) = connection.execute(sql("promote.next_due")).fetchone()
+    return Promoted(len(rows), frozenset(row[5] for row in rows), None if next_due is None else (next_due - now) / 1_000_000)
+
+
+def reap(writing: Writing, limit: int, tasks: frozenset[str], up_for: float | None) -> list[Reaped]:
+    """Settle lapsed leases by the policy stored with each job, those of `tasks` first; see the port.
+
+    Nobody else writes between the look and the settling, so the guard (same token, still lapsed) holds by itself. There is no
+    server whose start would matter: `up_for` is the whole of "an outage must not spend budgets" here.
+    """
+    longest = None if up_for is None else microseconds(up_for)
+    lapsed = [
+        (task not in tasks, expires_at, job_id, task, queue, policy)
+        for job_id, expires_at, length, task, queue, policy in writing.connection.execute(sql("reap.lapsed"), (writing.now,))
+        if longest is None or length <= longest
+    ]
+    return [
+        _reap_one(writing, job_id, task, queue, policy) for _, _, job_id, task, queue, policy in sorted(lapsed)[: max(0, limit)]
+    ]
+
+
+def _reap_one(writing: Writing, job_id: bytes, task: str, queue: str, policy: str | None) -> Reaped:
+    job = locate(writing, job_id)
+    if job is None or job.held is None:
+        raise ValueError(f"job {uuid_of(job_id)} has a lease but is not running")
+    write = expire(
+        policy_of(policy).retry,
+        job.failures,
+        writing.random,
+        cancel_requested=bool(job.held.cancel_requested),
+        free=bool(job.held.free),
+    )
+    move(writing, job, write, actor="reaper")
+    return Reaped(uuid_of(job_id), task, queue, job.attempt, uuid_of(job.held.worker_id), write)
+
+
+def prune(writing: Writing, retention: Retention, limit: int, after: UUID | None) -> Pruned:
+    """Delete terminal jobs older than their state's retention; see the port."""
+    start = b"" if after is None else after.bytes
+    looked = writing.connection.execute(
+        sql("prune.archived"), (start, max(0, limit) + 1)
+    ).fetchall()  # one more: is this the end?
+    oldest = {state: writing.now - microseconds(age) for state, age in retention.seconds().items()}
+    count = 0
+    for job_id, state, finished_at in looked[: max(0, limit)]:
+        if legal(State(state), Event.PRUNE) and finished_at < oldest.get(State(state), finished_at):
+            job = locate(writing, job_id)
+            if job is not None:
+                remove(writing, job)
+                count += 1
+    return Pruned(count, uuid_of(looked[limit - 1][0]) if len(looked) > limit > 0 else None)
+
+
+def rewind(writing: Writing, seconds: float) -> None:
+    """Make everything stored older; see the port. Nothing that is shifted as a whole can collide."""
+    by = round(seconds * 1_000_000)
+    for table, columns in TIMES.items():
+        changes = ", ".join(f"{column} = {column} - :by" for column in columns)
+        writing.connection.execute(f"UPDATE {table} SET {changes}", {"by": by})  # noqa: S608  names from the constant below
+
+
+TIMES = {
+    "holdfast_job": ("created_at",),
+    "holdfast_blocked": ("run_at",),
+    "holdfast_scheduled": ("run_at",),
+    "holdfast_ready": ("ready_at",),
+    "holdfast_lease": ("claimed_at", "heartbeat_at", "expires_at"),
+    "holdfast_archive": ("finished_at", "claimed_at"),
+    "holdfast_attempt": ("claimed_at", "ended_at"),
+    "holdfast_event": ("at",),
+    "holdfast_part": ("started_at", "completed_at"),
+    "holdfast_unique_key": ("until",),
+    "holdfast_queue": ("paused_at",),
+    "holdfast_worker": ("registered_at",),
+}
+"""Every stored moment, by table; a test compares it with the schema."""

@@ -1,0 +1,234 @@
+"""What people and programs can see. Each function runs in one read transaction, so that it sees one moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.job import policy_of
+from holdfast.core.states import TERMINAL, TRANSITIONS, Event, State
+from holdfast.store.port import AttemptView, EventView, JobView, Page, QueueView, Stats, TaskCounts, Worker
+from holdfast.store.sqlite._sql import in_chunks, sql
+from holdfast.store.sqlite.values import error_of, moment, moment_or_none, names_of, stamp, uuid_of, uuid_or_none
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from holdfast.store.port import JobFilter
+
+LAST_ID: Final = b"\xff" * 17
+"""Greater than every id."""
+
+SOURCES: Final = {
+    State.BLOCKED: "find.from_blocked",
+    State.SCHEDULED: "find.from_scheduled",
+    State.READY: "find.from_ready",
+    State.RUNNING: "find.from_running",
+}
+
+
+# --- jobs ---------------------------------------------------------------------------------------------------------------
+
+
+def get(connection: sqlite3.Connection, job_ids: Sequence[UUID], now: int) -> list[JobView | None]:
+    """Return jobs, in the order asked for."""
+    views = _views(connection, [job_id.bytes for job_id in job_ids], now)
+    return [views.get(job_id.bytes) for job_id in job_ids]
+
+
+def _views(connection: sqlite3.Connection, ids: Sequence[bytes], now: int) -> dict[bytes, JobView]:
+    waits_for: dict[bytes, list[UUID]] = {}
+    for statement, chunk in in_chunks("get.waits_for", ids):
+        for waiter_id, blocker_id in connection.execute(statement, chunk):
+            waits_for.setdefault(waiter_id, []).append(uuid_of(blocker_id))
+    views = {}
+    for statement, chunk in in_chunks("get.jobs", ids):
+        cursor = connection.execute(statement, chunk)
+        columns = [column[0] for column in cursor.description]
+        for values in cursor:
+            row = dict(zip(columns, values, strict=True))
+            views[row["id"]] = _view(row, tuple(waits_for.get(row["id"], ())), now)
+    return views
+
+
+def _view(row: dict[str, Any], waits_for: tuple[UUID, ...], now: int) -> JobView:
+    return JobView(
+        id=uuid_of(row["id"]),
+        task=row["task"],
+        queue=row["queue"],
+        priority=row["priority"],
+        state=_state(row),
+        args=row["args"],
+        attempt=row["attempt"],
+        failures=row["failures"],
+        created_at=moment(row["created_at"]),
+        lease_seconds=row["lease"],
+        policy=policy_of(row["policy"]),
+        run_at=moment_or_none(row["run_at"]),
+        ready_at=moment_or_none(row["ready_at"]),
+        key=row["key"],
+        scope=row["scope"],
+        tags=names_of(row["tags"]),
+        requires=names_of(row["requires"]),
+        chain_id=uuid_or_none(row["chain_id"]),
+        trace=row["trace"],
+        waits_for=waits_for,
+        worker_id=uuid_or_none(row["worker_id"]),
+        worker_name=row["worker_name"],
+        claimed_at=moment_or_none(row["claimed_at"]),
+        expires_at=moment_or_none(row["expires_at"]),
+        heartbeat_at=moment_or_none(row["heartbeat_at"]),
+        finished_at=moment_or_none(row["finished_at"]),
+        late=bool(row["late"]),
+        cancel_requested=bool(row["cancel_requested"]),
+        result=row["result"],
+        error=error_of(row["code"], row["error_message"], row["traceback"]),
+        progress=row["percent"],
+        step=row["step"] or "",
+        message=row["message"] or "",
+        paused=bool(row["paused"]),
+        lapsed=row["expires_at"] is not None and row["expires_at"] <= now,
+    )
+
+
+def _state(row: dict[str, Any]) -> State:
+    if row["ended_state"] is not None:
+        return State(row["ended_state"])
+    if row["expires_at"] is not None:
+        return State.RUNNING
+    if row["ready_at"] is not None:
+        return State.READY
+    return State.BLOCKED if row["is_blocked"] else State.SCHEDULED
+
+
+def find(connection: sqlite3.Connection, where: JobFilter, limit: int, after: UUID | None, now: int, *, searched: int) -> Page:
+    """Return jobs newest first from the cursor on, having looked at no more than `searched`."""
+    if limit <= 0 or (where.states is not None and not where.states):
+        return Page([])
+    sources = _sources(where.states)
+    values = {
+        "after": LAST_ID if after is None else after.bytes,
+        "searched": searched,
+        "matches": limit + 1,  # one more, to know whether there is a next page
+        "task": where.task,
+        "queue": where.queue,
+        "key": where.key,
+        "tag": where.tag,
+        "created_from": None if where.created_from is None else stamp(where.created_from),
+        "created_before": None if where.created_before is None else stamp(where.created_before),
+    }
+    ids = [row[0] for row in connection.execute(sql("find.matching").replace("{sources}", sources), values)]
+    views = _views(connection, ids[:limit], now)
+    page = [views[job_id] for job_id in ids[:limit]]
+    if len(ids) > limit:
+        return Page(page, page[-1].id)
+    bound = connection.execute(sql("find.bound").replace("{sources}", sources), values).fetchall()
+    if len(bound) > 1:
+        return Page(page, uuid_of(bound[0][0]), searched_all=False)
+    return Page(page)
+
+
+def _sources(states: frozenset[State] | None) -> str:
+    if states is None or states == frozenset(State):
+        return sql("find.from_all")
+    found = [sql(SOURCES[state]) for state in State if state in states and state not in TERMINAL]
+    if ended := [f"'{state}'" for state in State if state in states and state in TERMINAL]:
+        found.append(sql("find.from_archive").replace("{states}", ", ".join(ended)))
+    return "\nUNION ALL\n".join(found)
+
+
+# --- records ------------------------------------------------------------------------------------------------------------
+
+
+def attempts(connection: sqlite3.Connection, job_id: UUID) -> list[AttemptView]:
+    """Return every claim of a job, oldest first."""
+    return [
+        AttemptView(
+            attempt=attempt,
+            worker_id=uuid_of(worker_id),
+            worker_name=worker_name,
+            claimed_at=moment(claimed_at),
+            ended_at=moment_or_none(ended_at),
+            event=None if event is None else Event(event),
+            late=bool(late),
+            error=error_of(code, message, traceback),
+        )
+        for attempt, worker_id, worker_name, claimed_at, ended_at, event, late, code, message, traceback in connection.execute(
+            sql("attempts.attempts"), {"id": job_id.bytes, "succeeded": Event.SUCCEED.value}
+        )
+    ]
+
+
+def events(connection: sqlite3.Connection, job_id: UUID) -> list[EventView]:
+    """Return the event log of a job: what its rows say by themselves, and the lines stored beside them."""
+    row = connection.execute(sql("events.born"), (job_id.bytes,)).fetchone()
+    if row is None:
+        return []
+    born, claims = Event(row[0]), attempts(connection, job_id)
+    stored = [
+        EventView(event=Event(event), at=moment(at), state=State(state), attempt=attempt, actor=actor, detail=detail)
+        for event, at, state, attempt, actor, detail in connection.execute(sql("events.stored"), (job_id.bytes,))
+    ]
+    # sorted by attempt and kept in this order within one: enqueued, claimed, what was written, the success that left no line
+    log = [EventView(event=born, at=moment(row[1]), state=TRANSITIONS[None, born])]
+    log += [_line(Event.CLAIM, claim, claim.claimed_at) for claim in claims]
+    log += stored
+    told = {line.attempt for line in stored if line.event is Event.SUCCEED}
+    log += [
+        _line(Event.SUCCEED, claim, claim.ended_at)
+        for claim in claims
+        if claim.event is Event.SUCCEED and claim.ended_at is not None and claim.attempt not in told
+    ]
+    return sorted(log, key=lambda line: line.attempt)
+
+
+def _line(event: Event, claim: AttemptView, at: datetime) -> EventView:
+    state = State.RUNNING if event is Event.CLAIM else TRANSITIONS[State.RUNNING, event]
+    return EventView(event=event, at=at, state=state, attempt=claim.attempt, actor=claim.worker_name or "")
+
+
+# --- totals -------------------------------------------------------------------------------------------------------------
+
+
+def queues(connection: sqlite3.Connection, now: int) -> list[QueueView]:
+    """Return the queues that ever had a job, or are paused, by name."""
+    totals = stats(connection, now)
+    pauses = {name: (moment(at), by, reason) for name, at, by, reason in connection.execute(sql("queues.paused"))}
+    counts: dict[str, dict[State, int]] = {}
+    for row in totals.tasks:
+        of_queue = counts.setdefault(row.queue, {})
+        for state, count in row.counts.items():
+            of_queue[state] = of_queue.get(state, 0) + count
+    views = []
+    for (name,) in connection.execute(sql("queues.known")):
+        paused_at, paused_by, reason = pauses.get(name, (None, "", ""))
+        views.append(
+            QueueView(
+                name=name,
+                counts=counts.get(name, {}),
+                oldest_waiting=totals.oldest_waiting.get(name),
+                paused_at=paused_at,
+                paused_by=paused_by,
+                reason=reason,
+            )
+        )
+    return views
+
+
+def workers(connection: sqlite3.Connection) -> list[Worker]:
+    """Return the registered workers, newest first."""
+    return [
+        Worker(id=uuid_of(worker_id), name=name, info=info, registered_at=moment(registered_at))
+        for worker_id, name, info, registered_at in connection.execute(sql("workers.workers"))
+    ]
+
+
+def stats(connection: sqlite3.Connection, now: int) -> Stats:
+    """Return exact counts and oldest waits. Reads one row for each lane and state, and the first job of each lane."""
+    counts: dict[tuple[str, str], dict[State, int]] = {}
+    for queue, task, state, count in connection.execute(sql("stats.counts")):
+        counts.setdefault((queue, task), {})[State(state)] = count
+    waits = {queue: (now - ready_at) / 1_000_000 for queue, ready_at in connection.execute(sql("stats.oldest"))}
+    return Stats([TaskCounts(queue, task, by_state) for (queue, task), by_state in counts.items()], waits)

@@ -1,0 +1,199 @@
+-- The state of a job is the table that holds its row: blocked, scheduled, ready, lease, or archive. Words in braces come from
+-- core.states. Times are microseconds since the epoch, UTC; ids and tokens the 16 bytes of a UUID.
+
+CREATE TABLE holdfast_meta (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    version INTEGER NOT NULL,
+    -- the last number drawn; numbers order what has no better order: places in lanes, lines of a log
+    number INTEGER NOT NULL
+);
+
+-- Everything about a job that never changes. With a rowid, because args may be wide: in a table without one they would also
+-- fill the inner pages of the tree.
+CREATE TABLE holdfast_job (
+    id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
+    born TEXT NOT NULL CHECK (born IN ({born})),
+    created_at INTEGER NOT NULL,
+    lane INTEGER NOT NULL CHECK (lane > 0),
+    entry INTEGER NOT NULL CHECK (entry > 0),
+    queue TEXT NOT NULL,
+    task TEXT NOT NULL,
+    priority INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
+    lease REAL NOT NULL CHECK (lease > 0),
+    policy TEXT,
+    scope TEXT,
+    key TEXT,
+    held_for REAL,
+    requires TEXT,
+    tags TEXT,
+    chain_id BLOB CHECK (length(chain_id) = 16),
+    trace TEXT,
+    args TEXT NOT NULL,
+    CHECK ((scope IS NULL) = (key IS NULL))
+);
+
+CREATE TABLE holdfast_blocked (
+    job_id BLOB NOT NULL PRIMARY KEY,
+    run_at INTEGER
+) WITHOUT ROWID;
+
+-- What a blocked job still waits for.
+CREATE TABLE holdfast_blocker (
+    blocker_id BLOB NOT NULL,
+    waiter_id BLOB NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (blocker_id, waiter_id)
+) WITHOUT ROWID;
+CREATE INDEX holdfast_blocker_of ON holdfast_blocker (waiter_id);
+
+CREATE TABLE holdfast_scheduled (
+    run_at INTEGER NOT NULL,
+    job_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL CHECK (attempt >= 0),
+    failures INTEGER NOT NULL CHECK (failures >= 0),
+    PRIMARY KEY (run_at, job_id)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX holdfast_scheduled_job ON holdfast_scheduled (job_id);
+
+-- The front of a lane, where released jobs go, is its negative.
+CREATE TABLE holdfast_ready (
+    lane INTEGER NOT NULL CHECK (lane <> 0),
+    seq INTEGER NOT NULL,
+    job_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL CHECK (attempt >= 0),
+    failures INTEGER NOT NULL CHECK (failures >= 0),
+    ready_at INTEGER NOT NULL,
+    PRIMARY KEY (lane, seq)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX holdfast_ready_job ON holdfast_ready (job_id);
+
+-- Carries what a settlement needs to know about the job, so that it need not look there.
+CREATE TABLE holdfast_lease (
+    job_id BLOB NOT NULL PRIMARY KEY,
+    token BLOB NOT NULL CHECK (length(token) = 16),
+    worker_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL CHECK (attempt > 0),
+    failures INTEGER NOT NULL CHECK (failures >= 0),
+    lane INTEGER NOT NULL,
+    entry INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    claimed_at INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    keyed INTEGER NOT NULL,
+    cancel_requested INTEGER NOT NULL DEFAULT 0,
+    cancel_reason TEXT NOT NULL DEFAULT '',
+    free INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+-- `token` is there when the job simply succeeded: then there is no record of the attempt, and none of the event.
+CREATE TABLE holdfast_archive (
+    job_id BLOB NOT NULL PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state IN ({terminal})),
+    attempt INTEGER NOT NULL CHECK (attempt >= 0),
+    failures INTEGER NOT NULL CHECK (failures >= 0),
+    finished_at INTEGER NOT NULL,
+    claimed_at INTEGER,
+    worker_id BLOB,
+    token BLOB,
+    late INTEGER NOT NULL,
+    code TEXT,
+    message TEXT,
+    traceback TEXT,
+    result TEXT,
+    CHECK (token IS NULL OR (state = {succeeded} AND attempt > 0)),
+    CHECK (code IS NULL OR state <> {succeeded})
+) WITHOUT ROWID;
+
+-- One for each attempt that did not simply succeed. `token` is there when the holder itself settled.
+CREATE TABLE holdfast_attempt (
+    job_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL CHECK (attempt > 0),
+    worker_id BLOB NOT NULL,
+    claimed_at INTEGER NOT NULL,
+    ended_at INTEGER NOT NULL,
+    event TEXT NOT NULL CHECK (event IN ({leaves_running})),
+    token BLOB CHECK (token IS NULL OR event IN ({settles})),
+    late INTEGER NOT NULL,
+    code TEXT,
+    message TEXT,
+    traceback TEXT,
+    PRIMARY KEY (job_id, attempt)
+);
+
+CREATE TABLE holdfast_event (
+    job_id BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    event TEXT NOT NULL CHECK (event IN ({events})),
+    at INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ({states})),
+    attempt INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    PRIMARY KEY (job_id, number)
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_part (
+    job_id BLOB NOT NULL,
+    name TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    done REAL NOT NULL,
+    total REAL,
+    data TEXT,
+    error TEXT,
+    started_at INTEGER,
+    completed_at INTEGER,
+    PRIMARY KEY (job_id, name)
+);
+
+CREATE TABLE holdfast_progress (
+    job_id BLOB NOT NULL PRIMARY KEY,
+    percent REAL NOT NULL,
+    step TEXT NOT NULL,
+    message TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- `until` is NULL while the key is held for as long as the job is live.
+CREATE TABLE holdfast_unique_key (
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    job_id BLOB NOT NULL,
+    until INTEGER,
+    PRIMARY KEY (scope, key)
+) WITHOUT ROWID;
+CREATE INDEX holdfast_unique_key_job ON holdfast_unique_key (job_id);
+
+-- What the numbers of lanes stand for. `task` is empty for the lane that a fifo queue shares among its tasks.
+CREATE TABLE holdfast_lane (
+    lane INTEGER PRIMARY KEY CHECK (lane > 0),
+    queue TEXT NOT NULL,
+    task TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    requires TEXT NOT NULL
+);
+
+CREATE TABLE holdfast_tally (
+    lane INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ({states})),
+    count INTEGER NOT NULL CHECK (count >= 0),
+    PRIMARY KEY (lane, state)
+) WITHOUT ROWID;
+
+-- The paused queues; which queues there are, the lanes know.
+CREATE TABLE holdfast_queue (
+    name TEXT NOT NULL PRIMARY KEY,
+    paused_at INTEGER NOT NULL,
+    paused_by TEXT NOT NULL,
+    reason TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_worker (
+    id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
+    name TEXT NOT NULL,
+    info TEXT NOT NULL,
+    registered_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+INSERT INTO holdfast_meta (one, version, number) VALUES (1, 0, 0);

@@ -1,0 +1,192 @@
+"""How a job changes its state: the row leaves one table and enters another, as `TRANSITIONS` says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from holdfast.core.job import BlockerPolicy, policy_of
+from holdfast.core.outcome import BLOCKER_CANCELED, BLOCKER_FAILED, Error
+from holdfast.core.settle import Write
+from holdfast.core.states import TERMINAL, TRANSITIONS, Event, State
+from holdfast.store.sqlite._sql import in_chunks, sql
+from holdfast.store.sqlite.values import due, error_columns, uuid_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from holdfast.store.sqlite.writing import Writing
+
+LEAVE: Final = {
+    State.BLOCKED: "moving.leave_blocked",
+    State.SCHEDULED: "moving.leave_scheduled",
+    State.READY: "moving.leave_ready",
+    State.RUNNING: "moving.leave_running",
+    **dict.fromkeys(TERMINAL, "moving.leave_archive"),
+}
+
+
+class Held(NamedTuple):
+    """The lease a running job is held under."""
+
+    token: bytes
+    worker_id: bytes
+    seq: int
+    claimed_at: int
+    expires_at: int
+    cancel_requested: int
+    cancel_reason: str
+    free: int
+
+
+class Standing(NamedTuple):
+    """Where a job stands, as read in this transaction."""
+
+    job_id: bytes
+    state: State
+    lane: int
+    entry: int
+    attempt: int
+    failures: int
+    keyed: int
+    run_at: int | None = None
+    held: Held | None = None
+
+
+class Ended(NamedTuple):
+    """How an attempt ended, beside the event: under whose token (`None`: not the holder's doing), and whether late."""
+
+    token: bytes | None = None
+    late: bool = False
+
+
+OUTSIDE: Final = Ended()
+
+
+def locate(writing: Writing, job_id: bytes) -> Standing | None:
+    """Find out where a job stands; `None` when there is no such job."""
+    row = writing.connection.execute(sql("moving.locate"), (job_id,)).fetchone()
+    if row is None:
+        return None
+    lane, entry, keyed, is_blocked, blocked_run_at, run_at, is_ready, ended_state, attempt, failures, *held = row
+    lease = Held(*held) if held[0] is not None else None
+    if lease is not None:
+        state = State.RUNNING
+    elif is_ready:
+        state = State.READY
+    elif run_at is not None:
+        state = State.SCHEDULED
+    elif is_blocked:
+        state, run_at = State.BLOCKED, blocked_run_at
+    else:
+        state = State(ended_state)
+    return Standing(job_id, state, lane, entry, attempt, failures, keyed, run_at, lease)
+
+
+def move(writing: Writing, job: Standing, write: Write, *, actor: str, ended: Ended = OUTSIDE) -> None:
+    """Let an event that is legal where the job stands happen to it: rows, counts, records, log, key.
+
+    Waiters hear of it in `settle_waiters`. Not for events that remove a job, nor for a simple success, which leaves no records.
+    """
+    target = TRANSITIONS[job.state, write.event]
+    if target is None:
+        raise ValueError(f"{write.event} removes a job instead of moving it")
+    execute = writing.connection.execute
+    execute(sql(LEAVE[job.state]), (job.job_id,))
+    if job.state is State.BLOCKED:
+        execute(sql("moving.forget_blockers"), (job.job_id,))
+    if job.held is not None:
+        execute(
+            sql("moving.record_attempt"),
+            (
+                job.job_id,
+                job.attempt,
+                job.held.worker_id,
+                job.held.claimed_at,
+                writing.now,
+                write.event.value,
+                ended.token,
+                int(ended.late),
+                *error_columns(write.error),
+            ),
+        )
+    if target is State.READY:
+        # released jobs go back to their old place, in front of all that came later
+        lane, seq = (-job.entry, job.held.seq) if write.front and job.held is not None else (job.entry, writing.number())
+        execute(sql("moving.enter_ready"), (lane, seq, job.job_id, job.attempt, write.failures, writing.now))
+    elif target is State.SCHEDULED:
+        run_at = job.run_at if job.run_at is not None else due(writing.now, write.delay, write.run_at)
+        execute(sql("moving.enter_scheduled"), (run_at, job.job_id, job.attempt, write.failures))
+    else:
+        _enter_archive(writing, job, write, target, late=ended.late)
+    writing.count(job.lane, job.state, target)
+    writing.log(job.job_id, write.event, target, job.attempt, actor, error=write.error)
+
+
+def _enter_archive(writing: Writing, job: Standing, write: Write, state: State, *, late: bool) -> None:
+    execute = writing.connection.execute
+    worker_id, claimed_at = None, None
+    if job.held is not None:
+        worker_id, claimed_at = job.held.worker_id, job.held.claimed_at
+    elif job.attempt:
+        worker_id, claimed_at = execute(sql("moving.last_attempt"), (job.job_id,)).fetchone()
+    row = (job.job_id, state.value, job.attempt, write.failures, writing.now, claimed_at, worker_id, None, int(late))
+    execute(sql("moving.enter_archive"), (*row, *error_columns(write.error), write.result))
+    if job.keyed:
+        execute(sql("moving.free_key"), (job.job_id,))
+    writing.ended.append(job.job_id)
+
+
+def remove(writing: Writing, job: Standing) -> None:
+    """Remove a job, wherever it stands, with all its records."""
+    execute = writing.connection.execute
+    execute(sql(LEAVE[job.state]), (job.job_id,))
+    for records in ("blockers", "attempts", "events", "parts", "progress", "key", "job"):
+        execute(sql(f"moving.forget_{records}"), (job.job_id,))
+    writing.count(job.lane, job.state, None)
+
+
+def settle_waiters(writing: Writing) -> None:
+    """Let the jobs that ended in this transaction act on those that wait for them, to any depth; every operation's last step.
+
+    In waves, not by recursion: a chain of waiters may be longer than the stack is deep.
+    """
+    if not writing.ended or writing.connection.execute(sql("moving.any_blocker")).fetchone() is None:
+        return
+    while writing.ended:
+        ended, writing.ended = writing.ended, []
+        for waiter_id, blockers in _waiters(writing, ended):
+            _heed(writing, waiter_id, blockers)
+
+
+def _waiters(writing: Writing, ended: Iterable[bytes]) -> list[tuple[bytes, list[tuple[bytes, State]]]]:
+    """Return who waits for these jobs, by id, each with its ended blockers in the order it named them."""
+    waiting: dict[bytes, list[tuple[int, bytes, State]]] = {}
+    for statement, ids in in_chunks("moving.waiters", ended):
+        for waiter_id, position, blocker_id, state in writing.connection.execute(statement, ids):
+            waiting.setdefault(waiter_id, []).append((position, blocker_id, State(state)))
+    return [(waiter, [(blocker, state) for _, blocker, state in sorted(waiting[waiter])]) for waiter in sorted(waiting)]
+
+
+def _heed(writing: Writing, waiter_id: bytes, blockers: list[tuple[bytes, State]]) -> None:
+    """Let ended blockers act on a blocked job: one fewer to wait for each, or its end by the first that ended badly."""
+    job = locate(writing, waiter_id)
+    if job is None or job.state is not State.BLOCKED:
+        return
+    (text,) = writing.connection.execute(sql("moving.policy"), (waiter_id,)).fetchone()
+    policy = policy_of(text).on_blocker_failure
+    for blocker_id, state in blockers:
+        if state is not State.SUCCEEDED and policy is not BlockerPolicy.RUN:
+            move(writing, job, blocker_write(policy, blocker_id, state), actor="store")
+            return
+        writing.connection.execute(sql("moving.forget_blocker"), (blocker_id, waiter_id))
+    if writing.connection.execute(sql("moving.waits"), (waiter_id,)).fetchone() is None:
+        later = job.run_at is not None and job.run_at > writing.now
+        move(writing, job, Write(Event.UNBLOCK_LATER if later else Event.UNBLOCK, job.failures), actor="store")
+
+
+def blocker_write(policy: BlockerPolicy, blocker_id: bytes, state: State) -> Write:
+    """Return what ends a job whose blocker ended badly."""
+    message = f"it waited for job {uuid_of(blocker_id)}, which is {state}"
+    if policy is BlockerPolicy.CANCEL:
+        return Write(Event.BLOCKER_CANCEL, 0, error=Error(BLOCKER_CANCELED, message))
+    return Write(Event.BLOCKER_FAIL, 0, error=Error(BLOCKER_FAILED, message))

@@ -1,0 +1,133 @@
+"""How attempts end under their token."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from holdfast.core.outcome import CANCELED, Error
+from holdfast.core.settle import Write
+from holdfast.core.states import HOLDER_EVENTS, TERMINAL, TRANSITIONS, Event, State
+from holdfast.store.port import Settled
+from holdfast.store.sqlite._sql import in_chunks, sql
+from holdfast.store.sqlite.moving import Ended, Held, Standing, move
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.core.lease import Lease
+    from holdfast.store.port import Settlement
+    from holdfast.store.sqlite.writing import Writing
+
+SETTLING: Final = frozenset(event for event in HOLDER_EVENTS if TRANSITIONS[State.RUNNING, event] is not State.RUNNING)
+"""The holder's events that end an attempt."""
+
+
+class _Row(NamedTuple):
+    """A lease as read for settling."""
+
+    job_id: bytes
+    token: bytes
+    worker_id: bytes
+    attempt: int
+    failures: int
+    lane: int
+    entry: int
+    seq: int
+    claimed_at: int
+    expires_at: int
+    keyed: int
+    cancel_requested: int
+    cancel_reason: str
+
+
+def settle(writing: Writing, settlements: Sequence[Settlement]) -> list[Settled]:
+    """End attempts; see the port. Simple successes, by far the most, are written together."""
+    for settlement in settlements:
+        if settlement.write.event not in SETTLING:
+            raise ValueError(f"{settlement.write.event!r} does not settle a job")
+    leases = _leases(writing, [settlement.lease.job_id.bytes for settlement in settlements])
+    succeeded: list[tuple[_Row, Write]] = []
+    settled: set[Lease] = set()
+    answers = []
+    for settlement in settlements:
+        lease, write = settlement.lease, settlement.write
+        held = leases.get(lease.job_id.bytes)
+        if held is None or held.token != lease.token.bytes:
+            answers.append(Settled.REPEATED if lease in settled or _settled_before(writing, lease) else Settled.STALE)
+            continue
+        del leases[held.job_id]
+        settled.add(lease)
+        if write.event is Event.SUCCEED:
+            succeeded.append((held, write))
+        else:
+            _settle_one(writing, held, write)
+        answers.append(Settled.LATE if held.expires_at <= writing.now else Settled.APPLIED)
+    _succeed(writing, succeeded)
+    return answers
+
+
+def _leases(writing: Writing, ids: Sequence[bytes]) -> dict[bytes, _Row]:
+    return {
+        row[0]: _Row._make(row)
+        for statement, chunk in in_chunks("settle.leases", ids)
+        for row in writing.connection.execute(statement, chunk)
+    }
+
+
+def _settled_before(writing: Writing, lease: Lease) -> bool:
+    values = (lease.job_id.bytes, lease.token.bytes)
+    return writing.connection.execute(sql("settle.settled_before"), values * 2).fetchone() is not None
+
+
+def _settle_one(writing: Writing, held: _Row, write: Write) -> None:
+    """Write an end that leaves records: everything but a simple success."""
+    if held.cancel_requested and write.state not in TERMINAL:
+        # the job would live on although its cancellation was promised
+        write = Write(Event.STOP, write.failures, error=Error(CANCELED, held.cancel_reason))
+    job = Standing(
+        held.job_id,
+        State.RUNNING,
+        held.lane,
+        held.entry,
+        held.attempt,
+        held.failures,
+        held.keyed,
+        held=Held(held.token, held.worker_id, held.seq, held.claimed_at, held.expires_at, 0, "", 0),
+    )
+    ended = Ended(held.token, late=held.expires_at <= writing.now)
+    move(writing, job, write, actor=writing.worker_name(held.worker_id), ended=ended)
+
+
+def _succeed(writing: Writing, succeeded: list[tuple[_Row, Write]]) -> None:
+    """Write simple successes: the archive keeps the token, so there is no record of the attempt and no line in the log."""
+    if not succeeded:
+        return
+    executemany, now = writing.connection.executemany, writing.now
+    state = TRANSITIONS[State.RUNNING, Event.SUCCEED]
+    if state is None:
+        raise ValueError("a success ends a job and does not remove it")
+    executemany(sql("moving.leave_running"), [(held.job_id,) for held, _ in succeeded])
+    executemany(
+        sql("settle.succeed"),
+        [
+            (
+                held.job_id,
+                state.value,
+                held.attempt,
+                write.failures,
+                now,
+                held.claimed_at,
+                held.worker_id,
+                held.token,
+                int(held.expires_at <= now),
+                write.result,
+            )
+            for held, write in succeeded
+        ],
+    )
+    if keyed := [(held.job_id,) for held, _ in succeeded if held.keyed]:
+        executemany(sql("moving.free_key"), keyed)
+    for lane, jobs in Counter(held.lane for held, _ in succeeded).items():
+        writing.count(lane, State.RUNNING, state, jobs)
+    writing.ended += [held.job_id for held, _ in succeeded]

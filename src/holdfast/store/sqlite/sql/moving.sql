@@ -1,0 +1,94 @@
+-- name: locate
+SELECT
+    job.lane, job.entry, job.key IS NOT NULL,
+    blocked.job_id IS NOT NULL, blocked.run_at,
+    scheduled.run_at,
+    ready.job_id IS NOT NULL,
+    archive.state,
+    coalesce(lease.attempt, ready.attempt, scheduled.attempt, archive.attempt, 0),
+    coalesce(lease.failures, ready.failures, scheduled.failures, archive.failures, 0),
+    lease.token, lease.worker_id, lease.seq, lease.claimed_at, lease.expires_at,
+    lease.cancel_requested, lease.cancel_reason, lease.free
+FROM holdfast_job AS job
+LEFT JOIN holdfast_lease AS lease ON lease.job_id = job.id
+LEFT JOIN holdfast_ready AS ready ON ready.job_id = job.id
+LEFT JOIN holdfast_scheduled AS scheduled ON scheduled.job_id = job.id
+LEFT JOIN holdfast_blocked AS blocked ON blocked.job_id = job.id
+LEFT JOIN holdfast_archive AS archive ON archive.job_id = job.id
+WHERE job.id = ?
+
+-- name: leave_blocked
+DELETE FROM holdfast_blocked WHERE job_id = ?
+
+-- name: leave_scheduled
+DELETE FROM holdfast_scheduled WHERE job_id = ?
+
+-- name: leave_ready
+DELETE FROM holdfast_ready WHERE job_id = ?
+
+-- name: leave_running
+DELETE FROM holdfast_lease WHERE job_id = ?
+
+-- name: leave_archive
+DELETE FROM holdfast_archive WHERE job_id = ?
+
+-- name: enter_scheduled
+INSERT INTO holdfast_scheduled (run_at, job_id, attempt, failures) VALUES (?, ?, ?, ?)
+
+-- name: enter_ready
+INSERT INTO holdfast_ready (lane, seq, job_id, attempt, failures, ready_at) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: enter_archive
+INSERT INTO holdfast_archive (
+    job_id, state, attempt, failures, finished_at, claimed_at, worker_id, token, late, code, message, traceback, result
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: record_attempt
+INSERT INTO holdfast_attempt (
+    job_id, attempt, worker_id, claimed_at, ended_at, event, token, late, code, message, traceback
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: last_attempt
+SELECT worker_id, claimed_at FROM holdfast_attempt WHERE job_id = ? ORDER BY attempt DESC LIMIT 1
+
+-- name: free_key
+DELETE FROM holdfast_unique_key WHERE job_id = ? AND until IS NULL
+
+-- name: any_blocker
+SELECT 1 FROM holdfast_blocker LIMIT 1
+
+-- name: waiters
+SELECT blocker.waiter_id, blocker.position, blocker.blocker_id, archive.state
+FROM holdfast_blocker AS blocker
+CROSS JOIN holdfast_archive AS archive ON archive.job_id = blocker.blocker_id
+WHERE blocker.blocker_id IN ({ids})
+
+-- name: waits
+SELECT 1 FROM holdfast_blocker WHERE waiter_id = ? LIMIT 1
+
+-- name: policy
+SELECT policy FROM holdfast_job WHERE id = ?
+
+-- name: forget_blocker
+DELETE FROM holdfast_blocker WHERE blocker_id = ? AND waiter_id = ?
+
+-- name: forget_blockers
+DELETE FROM holdfast_blocker WHERE waiter_id = ?
+
+-- name: forget_attempts
+DELETE FROM holdfast_attempt WHERE job_id = ?
+
+-- name: forget_events
+DELETE FROM holdfast_event WHERE job_id = ?
+
+-- name: forget_parts
+DELETE FROM holdfast_part WHERE job_id = ?
+
+-- name: forget_progress
+DELETE FROM holdfast_progress WHERE job_id = ?
+
+-- name: forget_key
+DELETE FROM holdfast_unique_key WHERE job_id = ?
+
+-- name: forget_job
+DELETE FROM holdfast_job WHERE id = ?

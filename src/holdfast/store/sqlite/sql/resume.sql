@@ -1,0 +1,2 @@
+-- name: queue
+DELETE FROM holdfast_queue WHERE name = ?

@@ -1,0 +1,2 @@
+-- name: workers
+SELECT id, name, info, registered_at FROM holdfast_worker ORDER BY registered_at DESC, id DESC

@@ -1,0 +1,18 @@
+-- name: last_number
+SELECT number FROM holdfast_meta
+
+-- name: advance
+UPDATE holdfast_meta SET number = number + ?
+
+-- name: log
+INSERT INTO holdfast_event (job_id, number, event, at, state, attempt, actor, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: count_out
+UPDATE holdfast_tally SET count = count - ? WHERE lane = ? AND state = ?
+
+-- name: count_in
+INSERT INTO holdfast_tally (lane, state, count) VALUES (?, ?, ?)
+ON CONFLICT (lane, state) DO UPDATE SET count = count + excluded.count
+
+-- name: worker_name
+SELECT name FROM holdfast_worker WHERE id = ?

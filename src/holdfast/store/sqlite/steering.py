@@ -1,0 +1,135 @@
+"""What clients and operators do to jobs and queues from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.outcome import CANCELED, Error
+from holdfast.core.settle import Write
+from holdfast.core.states import Event, State, legal
+from holdfast.core.text import clean
+from holdfast.store.port import TEXT_LIMIT, Answer
+from holdfast.store.sqlite._sql import sql
+from holdfast.store.sqlite.moving import locate, move, remove
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from holdfast.store.sqlite.moving import Held, Standing
+    from holdfast.store.sqlite.writing import Writing
+
+
+def cancel(writing: Writing, job_ids: Sequence[UUID], by: str, reason: str) -> list[Answer]:
+    """End waiting jobs as canceled; ask running ones to stop; see the port."""
+    return [_cancel_one(writing, job_id, by, reason) for job_id in job_ids]
+
+
+def _cancel_one(writing: Writing, job_id: UUID, by: str, reason: str) -> Answer:
+    job = locate(writing, job_id.bytes)
+    if job is not None and job.held is not None:
+        return _ask_to_stop(writing, job, job.held, by, reason)
+    return _end(writing, job, Event.CANCEL, by, error=Error(CANCELED, reason))
+
+
+def _ask_to_stop(writing: Writing, job: Standing, held: Held, by: str, reason: str) -> Answer:
+    if not held.cancel_requested:
+        writing.connection.execute(sql("cancel.request"), (clean(reason, TEXT_LIMIT), job.job_id))
+        writing.log(job.job_id, Event.CANCEL, State.RUNNING, job.attempt, by, reason=reason)
+    return Answer.REQUESTED
+
+
+def complete(writing: Writing, results: Mapping[UUID, str], by: str) -> list[Answer]:
+    """End live jobs as succeeded from outside; see the port."""
+    return [
+        _end(writing, locate(writing, job_id.bytes), Event.COMPLETE_OUTSIDE, by, result=result)
+        for job_id, result in results.items()
+    ]
+
+
+def fail(writing: Writing, errors: Mapping[UUID, Error], by: str) -> list[Answer]:
+    """End live jobs as failed from outside; see the port."""
+    return [
+        _end(
+            writing,
+            locate(writing, job_id.bytes),
+            Event.FAIL_OUTSIDE,
+            by,
+            error=Error(error.code, error.message, error.traceback),
+        )
+        for job_id, error in errors.items()
+    ]
+
+
+def _end(
+    writing: Writing, job: Standing | None, event: Event, by: str, *, result: str | None = None, error: Error | None = None
+) -> Answer:
+    if job is None:
+        return Answer.NOT_FOUND
+    if not legal(job.state, event):
+        return Answer.REFUSED
+    move(writing, job, Write(event, job.failures, result=result, error=error), actor=by)
+    return Answer.DONE
+
+
+def delete(writing: Writing, job_ids: Sequence[UUID]) -> list[Answer]:
+    """Remove jobs and all their records; see the port."""
+    return [_delete_one(writing, job_id.bytes) for job_id in job_ids]
+
+
+def _delete_one(writing: Writing, job_id: bytes) -> Answer:
+    job = locate(writing, job_id)
+    if job is None:
+        return Answer.NOT_FOUND
+    if not legal(job.state, Event.DELETE):
+        return Answer.REFUSED
+    if writing.connection.execute(sql("delete.waiter"), (job_id,)).fetchone() is not None:
+        return Answer.NEEDED
+    remove(writing, job)
+    return Answer.DONE
+
+
+def reopen(writing: Writing, job_ids: Sequence[UUID], by: str) -> list[Answer]:
+    """Bring terminal jobs back as ready; see the port."""
+    return [_reopen_one(writing, job_id.bytes, by) for job_id in job_ids]
+
+
+def _reopen_one(writing: Writing, job_id: bytes, by: str) -> Answer:
+    execute = writing.connection.execute
+    job = locate(writing, job_id)
+    if job is None:
+        return Answer.NOT_FOUND
+    if not legal(job.state, Event.REOPEN):
+        return Answer.REFUSED
+    # a key with a window is not the job's to take back: it was held from the enqueue, whatever became of the job
+    scope, key, held_for = execute(sql("reopen.key"), (job_id,)).fetchone()
+    if key is not None and held_for is None:
+        if execute(sql("reopen.other_holder"), (scope, key, job_id, writing.now)).fetchone() is not None:
+            return Answer.KEY_TAKEN
+        execute(sql("enqueue.take_key"), (scope, key, job_id, None))
+    _record_success(writing, job)
+    move(writing, job, Write(Event.REOPEN, 0), actor=by)
+    return Answer.DONE
+
+
+def _record_success(writing: Writing, job: Standing) -> None:
+    """Write down what only the archive knew about an attempt that simply succeeded, before it forgets."""
+    row = writing.connection.execute(sql("reopen.simple_success"), (job.job_id,)).fetchone()
+    if row is None:
+        return
+    worker_id, claimed_at, finished_at, token, late = row
+    values = (job.job_id, job.attempt, worker_id, claimed_at, finished_at, Event.SUCCEED.value, token, late, None, None, None)
+    writing.connection.execute(sql("moving.record_attempt"), values)
+    actor = writing.worker_name(worker_id)
+    writing.log(job.job_id, Event.SUCCEED, job.state, job.attempt, actor, at=finished_at)
+
+
+def pause(writing: Writing, queue: str, by: str, reason: str) -> None:
+    """Stop claims from a queue. Pausing it again changes who and why, not since when."""
+    row = (queue, writing.now, clean(by, TEXT_LIMIT), clean(reason, TEXT_LIMIT))
+    writing.connection.execute(sql("pause.queue"), row)
+
+
+def resume(writing: Writing, queue: str) -> None:
+    """Let claims from a queue go on."""
+    writing.connection.execute(sql("resume.queue"), (queue,))

@@ -1,0 +1,309 @@
+"""The SQLite store as a whole: each operation of the port, handed to the thread that owns the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from holdfast.errors import StoreUnavailable
+from holdfast.store.sqlite import housekeeping, looking, producing, settling, steering, working
+from holdfast.store.sqlite.connection import check_path
+from holdfast.store.sqlite.database import Reader, Writer
+from holdfast.store.sqlite.values import stamp
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from holdfast.core.environment import Environment, Runner
+    from holdfast.core.job import NewJob
+    from holdfast.core.lease import Claimed, Extended, Lease
+    from holdfast.core.outcome import Error
+    from holdfast.store.port import (
+        Answer,
+        AttemptView,
+        Checkpoint,
+        ClaimRequest,
+        Enqueued,
+        EventView,
+        JobFilter,
+        JobView,
+        Page,
+        Part,
+        Progress,
+        Promoted,
+        Pruned,
+        QueueView,
+        Reaped,
+        Retention,
+        Settled,
+        Settlement,
+        Stats,
+        Worker,
+    )
+    from holdfast.store.sqlite.writing import Writing
+
+T = TypeVar("T")
+
+BUSY_TIMEOUT: Final = 5.0
+SEARCH_LIMIT: Final = 10_000
+
+
+class _Open(NamedTuple):
+    """The two connections, each with its thread."""
+
+    writing: Runner
+    writer: Writer
+    reading: Runner
+    reader: Reader
+
+    def close(self) -> None:
+        """End the threads; then close what they have left open because nobody waited for them to close it."""
+        self.reading.close()
+        self.writing.close()
+        self.reader.close()
+        self.writer.close()
+
+
+class SqliteStore:
+    """Jobs in one file. Several stores, in one process or many on one machine, may share it.
+
+    A write waits at most `busy_timeout` seconds for the writes of others. `find` looks at no more than `search_limit`
+    jobs in one call. A store belongs to the process that opened it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        environment: Environment,
+        *,
+        create: bool = True,
+        busy_timeout: float = BUSY_TIMEOUT,
+        search_limit: int = SEARCH_LIMIT,
+    ) -> None:
+        self.path = os.fspath(path)
+        check_path(self.path)
+        self._environment = environment
+        self._create = create
+        self._busy_timeout = busy_timeout
+        self._search_limit = search_limit
+        self._process = os.getpid()
+        self._opening = asyncio.Lock()
+        self._open: _Open | None = None
+        self._turn = 0
+
+    async def open(self) -> None:
+        """Connect and check the schema; create a missing one unless `create=False`. Safe to call again."""
+        self._check_process()
+        async with self._opening:
+            if self._open is None:
+                self._open = await self._connect()
+
+    async def _connect(self) -> _Open:
+        opened = _Open(
+            self._environment.runner("holdfast-sqlite"),
+            Writer(self.path, self._environment, busy_timeout=self._busy_timeout),
+            self._environment.runner("holdfast-sqlite-read"),
+            Reader(self.path, busy_timeout=self._busy_timeout),
+        )
+        try:
+            await opened.writing.run(lambda: opened.writer.open(create=self._create))
+            await opened.reading.run(opened.reader.open)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    async def close(self) -> None:
+        """Let go of connections and threads, after what they are doing. Safe to call again."""
+        self._check_process()
+        opened, self._open = self._open, None
+        if opened is None:
+            return
+        try:
+            # in their threads: closing the last connection brings the log back into the file
+            await opened.reading.run(opened.reader.close)
+            await opened.writing.run(opened.writer.close)
+        finally:
+            opened.close()
+
+    async def data_version(self) -> int:
+        """Return a number that changes with every commit of anybody: ask again, and compare."""
+        opened = self._opened()
+        return await opened.reading.run(opened.reader.data_version)
+
+    async def _write(self, operation: Callable[[Writing], T]) -> T:
+        """Run an operation in a write transaction. Cancelling the wait does not stop it: all of it happens, or none."""
+        opened = self._opened()
+        return await opened.writing.run(lambda: opened.writer.write(operation))
+
+    async def _read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        opened = self._opened()
+        return await opened.reading.run(lambda: opened.reader.read(operation))
+
+    def _opened(self) -> _Open:
+        self._check_process()
+        if self._open is None:
+            raise StoreUnavailable(self.path, 0.0, "the store is not open: await store.open() first")
+        return self._open
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            # the threads stayed behind in the parent, and SQLite's locks do not survive a fork
+            raise StoreUnavailable(self.path, 0.0, "the store belongs to the process that forked: make a store per process")
+
+    def _now(self) -> int:
+        return stamp(self._environment.now())
+
+    # producing
+
+    async def enqueue(self, jobs: Sequence[NewJob], *, under: Lease | None = None) -> list[Enqueued]:
+        """Create jobs."""
+        return await self._write(lambda writing: producing.enqueue(writing, jobs, under))
+
+    # working
+
+    async def register(self, worker: Worker) -> None:
+        """Make a worker known, or change its name and info."""
+        await self._write(lambda writing: working.register(writing, worker))
+
+    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+        """Take ready jobs and receive leases. Every claim looks for itself, whether or not asked to."""
+        return await self._write(lambda writing: working.claim(writing, request, self._next_turn))
+
+    def _next_turn(self) -> int:
+        turn, self._turn = self._turn, self._turn + 1
+        return turn
+
+    async def holding(self, worker: UUID) -> list[Lease]:
+        """Return every lease this worker holds."""
+        return await self._read(lambda connection: working.holding(connection, worker))
+
+    async def extend(self, leases: Sequence[Lease]) -> list[Extended]:
+        """Prolong leases by their own length. Waits for other writers, as every write to a file does."""
+        return await self._write(lambda writing: working.extend(writing, leases))
+
+    async def progress(self, updates: Sequence[Progress]) -> list[Settled]:
+        """Write progress and extend the leases."""
+        return await self._write(lambda writing: working.progress(writing, updates))
+
+    async def checkpoint(self, checkpoints: Sequence[Checkpoint]) -> list[Settled]:
+        """Write parts of jobs and extend the leases."""
+        return await self._write(lambda writing: working.checkpoint(writing, checkpoints))
+
+    async def parts(self, job_id: UUID) -> list[Part]:
+        """Return the parts of a job in the order they were first written."""
+        return await self._read(lambda connection: working.parts(connection, job_id))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """End attempts."""
+        return await self._write(lambda writing: settling.settle(writing, settlements))
+
+    async def flag_free(self, leases: Sequence[Lease]) -> list[Settled]:
+        """Say that the expiry of these leases is not the jobs' fault."""
+        return await self._write(lambda writing: working.flag_free(writing, leases))
+
+    # housekeeping
+
+    async def promote(self, limit: int) -> Promoted:
+        """Make due scheduled jobs ready, in `run_at` order."""
+        return await self._write(lambda writing: housekeeping.promote(writing, limit))
+
+    async def reap(self, limit: int, *, tasks: frozenset[str] = frozenset(), up_for: float | None = None) -> list[Reaped]:
+        """Settle lapsed leases by the policy stored with each job; those of `tasks` first."""
+        return await self._write(lambda writing: housekeeping.reap(writing, limit, tasks, up_for))
+
+    async def unblock(self, limit: int) -> int:  # noqa: ARG002  the port's signature
+        """Find nothing: there is one writer at a time, so nothing ends where the creator of a waiter could not see it."""
+        return 0
+
+    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:
+        """Delete terminal jobs older than their state's retention."""
+        return await self._write(lambda writing: housekeeping.prune(writing, retention, limit, after))
+
+    # steering
+
+    async def cancel(self, job_ids: Sequence[UUID], *, by: str = "", reason: str = "") -> list[Answer]:
+        """End waiting jobs as canceled; ask running ones to stop."""
+        return await self._write(lambda writing: steering.cancel(writing, job_ids, by, reason))
+
+    async def complete(self, results: Mapping[UUID, str], *, by: str = "") -> list[Answer]:
+        """End live jobs as succeeded from outside."""
+        return await self._write(lambda writing: steering.complete(writing, results, by))
+
+    async def fail(self, errors: Mapping[UUID, Error], *, by: str = "") -> list[Answer]:
+        """End live jobs as failed from outside."""
+        return await self._write(lambda writing: steering.fail(writing, errors, by))
+
+    async def delete(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:  # noqa: ARG002  the port's signature
+        """Remove jobs and all their records, and with them any trace of who did."""
+        return await self._write(lambda writing: steering.delete(writing, job_ids))
+
+    async def reopen(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
+        """Bring terminal jobs back as ready."""
+        return await self._write(lambda writing: steering.reopen(writing, job_ids, by))
+
+    async def pause(self, queue: str, *, by: str = "", reason: str = "") -> None:
+        """Stop claims from a queue."""
+        await self._write(lambda writing: steering.pause(writing, queue, by, reason))
+
+    async def resume(self, queue: str) -> None:
+        """Let claims from a queue go on."""
+        await self._write(lambda writing: steering.resume(writing, queue))
+
+    # looking
+
+    async def get(self, job_ids: Sequence[UUID]) -> list[JobView | None]:
+        """Return jobs, all as of one moment."""
+        return await self._read(lambda connection: looking.get(connection, job_ids, self._now()))
+
+    async def find(self, where: JobFilter, *, limit: int, after: UUID | None = None) -> Page:
+        """Return jobs newest first, as of one moment, from the cursor on."""
+        searched = self._search_limit
+        return await self._read(
+            lambda connection: looking.find(connection, where, limit, after, self._now(), searched=searched)
+        )
+
+    async def attempts(self, job_id: UUID) -> list[AttemptView]:
+        """Return every claim of a job, oldest first."""
+        return await self._read(lambda connection: looking.attempts(connection, job_id))
+
+    async def events(self, job_id: UUID) -> list[EventView]:
+        """Return the event log of a job, oldest first."""
+        return await self._read(lambda connection: looking.events(connection, job_id))
+
+    async def queues(self) -> list[QueueView]:
+        """Return the known queues by name."""
+        return await self._read(lambda connection: looking.queues(connection, self._now()))
+
+    async def workers(self) -> list[Worker]:
+        """Return the registered workers, newest first."""
+        return await self._read(looking.workers)
+
+    async def stats(self) -> Stats:
+        """Return exact counts and oldest waits."""
+        return await self._read(lambda connection: looking.stats(connection, self._now()))
+
+    # testing
+
+    async def rewind(self, seconds: float) -> None:
+        """Make everything stored `seconds` older."""
+        await self._write(lambda writing: housekeeping.rewind(writing, seconds))
+
+
+async def migrate(
+    path: str | os.PathLike[str], environment: Environment, *, busy_timeout: float = BUSY_TIMEOUT
+) -> tuple[int, int]:
+    """Create the schema in a file or bring it up to date. Returns the versions before and after.
+
+    Atomic; safe when several processes do it at once: one does the work, the others find it done.
+    """
+    check_path(os.fspath(path))
+    writer = Writer(os.fspath(path), environment, busy_timeout=busy_timeout)
+    runner = environment.runner("holdfast-sqlite-migrate")
+    try:
+        return await runner.run(writer.migrate)
+    finally:
+        runner.close()

@@ -1,0 +1,30 @@
+"""The memory store keeps every promise of the port. It lives in one process, so the process suite is not for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.store.conformance import Harness, StoreConformance
+from holdfast.store.memory import MemoryData, MemoryStore
+from holdfast.system import SystemEnvironment
+
+
+class MemoryHarness(Harness):
+    """Handles that share one set of dictionaries."""
+
+    def __init__(self) -> None:
+        self.data = MemoryData()
+
+    async def clean(self) -> None:
+        self.data = MemoryData()
+
+    async def open(self) -> MemoryStore:
+        store = MemoryStore(SystemEnvironment(), self.data)
+        await store.open()
+        return store
+
+
+class TestMemoryStore(StoreConformance):
+    @pytest.fixture
+    def harness(self) -> MemoryHarness:
+        return MemoryHarness()

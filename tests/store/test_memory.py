@@ -1,0 +1,165 @@
+"""What is special to the memory store: handles that share data, nothing of it given away, one road for every state."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from uuid_utils.compat import uuid7
+
+import holdfast.store.memory
+from holdfast.core.job import NewJob, Policy
+from holdfast.core.lease import Hold
+from holdfast.core.outcome import Error, Failed, Succeeded
+from holdfast.core.retry import Retry
+from holdfast.core.settle import Write, settle
+from holdfast.core.states import Event, State
+from holdfast.errors import CENTURY, BadJob
+from holdfast.store.memory import MemoryData, MemoryStore
+from holdfast.store.port import Answer, ClaimRequest, Progress, Settled, Settlement, Store, Worker
+from holdfast.store.replay import replay
+from holdfast.system import SystemEnvironment
+
+TASK = "mail.welcome"
+BOOM = Error("BOOM", "it broke")
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(SystemEnvironment())
+
+
+async def request(store: Store, limit: int = 1) -> ClaimRequest:
+    worker = Worker(id=uuid4(), name="one")
+    await store.register(worker)
+    return ClaimRequest(worker=worker.id, tasks=frozenset({TASK}), limit=limit)
+
+
+def job(**fields: object) -> NewJob:
+    return NewJob(**{"id": uuid7(), "task": TASK, "policy": Policy(Retry(max_attempts=2, jitter=0)), **fields})  # type: ignore[arg-type]
+
+
+async def test_a_job_lives_its_life_on_two_handles(store: MemoryStore) -> None:
+    other: Store = MemoryStore(SystemEnvironment(), store.data)
+    await store.open()
+    await other.open()
+    new = job(delay=60)
+    await store.enqueue([new])
+    asked = await request(other)
+    assert await other.claim(asked) == []
+
+    await store.rewind(61)
+    assert (await other.promote(10)).count == 1
+    (first,) = await other.claim(asked)
+    assert await store.claim(asked) == []
+    assert await store.progress([Progress(first.lease, 50, "rendering")]) == [Settled.APPLIED]
+    write = settle(Failed(BOOM), first.policy.retry, first.failures, first.claimed_at, lambda: 0.5)
+    assert await store.settle([Settlement(first.lease, write)]) == [Settled.APPLIED]
+    assert await other.settle([Settlement(first.lease, write)]) == [Settled.REPEATED]
+
+    await other.rewind(11)
+    await store.promote(10)
+    (second,) = await store.claim(asked)
+    assert [held.hold for held in await other.extend([first.lease, second.lease])] == [Hold.TAKEN, Hold.HELD]
+    write = settle(Succeeded('"sent"'), second.policy.retry, second.failures, second.claimed_at, lambda: 0.5)
+    assert await other.settle([Settlement(first.lease, write), Settlement(second.lease, write)]) == [
+        Settled.REPEATED,
+        Settled.APPLIED,
+    ]
+
+    (view,) = await store.get([new.id])
+    assert view is not None
+    assert (view.state, view.attempt, view.failures, view.result) == (State.SUCCEEDED, 2, 1, '"sent"')
+    assert (view.progress, view.step, view.worker_name) == (50, "rendering", "one")
+    log = await store.events(new.id)
+    assert [line.event for line in log] == [
+        Event.ENQUEUE_LATER,
+        Event.PROMOTE,
+        Event.CLAIM,
+        Event.RETRY_LATER,
+        Event.PROMOTE,
+        Event.CLAIM,
+        Event.SUCCEED,
+    ]
+    assert replay(log) is State.SUCCEEDED
+    await store.close()
+    await other.close()
+
+
+async def test_two_stores_without_shared_data_know_nothing_of_each_other(store: MemoryStore) -> None:
+    new = job()
+    await store.enqueue([new])
+    assert await MemoryStore(SystemEnvironment()).get([new.id]) == [None]
+
+
+async def test_each_handle_counts_its_own_claims() -> None:
+    data = MemoryData()
+    stores = [MemoryStore(SystemEnvironment(), data) for _ in range(2)]
+    asked = await request(stores[0])
+    for _ in range(9):
+        await stores[0].claim(asked)
+    await stores[0].enqueue([job(priority=0)])
+    await stores[0].rewind(1)
+    await stores[0].enqueue([job(priority=9)])
+    assert [claim.priority for claim in await stores[1].claim(asked)] == [9]
+    await stores[0].enqueue([job(priority=9)])
+    assert [claim.priority for claim in await stores[0].claim(asked)] == [0]
+
+
+async def test_what_was_given_out_does_not_change_afterwards(store: MemoryStore) -> None:
+    new = job()
+    await store.enqueue([new])
+    view, log, stats, queues = await store.get([new.id]), await store.events(new.id), await store.stats(), await store.queues()
+    await store.cancel([new.id])
+    assert [one and one.state for one in view] == [State.READY]
+    assert len(log) == 1
+    assert stats.count(State.READY) == 1
+    assert queues[0].counts == {State.READY: 1}
+    log.clear()
+    assert len(await store.events(new.id)) == 2
+
+
+async def test_a_refused_enqueue_leaves_nothing_behind(store: MemoryStore) -> None:
+    good, bad = job(), job(after=(uuid7(),))
+    with pytest.raises(BadJob, match=r"after\[0\]"):
+        await store.enqueue([good, bad])
+    assert await store.get([good.id]) == [None]
+    assert (await store.stats()).count() == 0
+
+
+async def test_a_write_that_settles_nothing_is_refused_before_anything_is_written(store: MemoryStore) -> None:
+    await store.enqueue([job(), job()])
+    claims = await store.claim(await request(store, 2))
+    writes = [Write(Event.SUCCEED, 0, result="1"), Write(Event.DELETE, 0)]
+    with pytest.raises(ValueError, match="does not settle"):
+        await store.settle([Settlement(claim.lease, write) for claim, write in zip(claims, writes, strict=True)])
+    assert (await store.stats()).count(State.RUNNING) == 2
+
+
+async def test_ten_thousand_waiters_in_a_row_end_with_their_first_blocker(store: MemoryStore) -> None:
+    jobs = [job()]
+    for _ in range(10_000):
+        jobs.append(job(after=(jobs[-1].id,)))
+    await store.enqueue(jobs)
+    assert await store.fail({jobs[0].id: BOOM}) == [Answer.DONE]
+    assert (await store.stats()).count(State.FAILED) == len(jobs)
+    assert not store.data.waiters
+
+
+async def test_the_longest_rest_of_a_policy_does_not_leave_the_calendar(store: MemoryStore) -> None:
+    await store.enqueue([job(policy=Policy(Retry(initial=CENTURY, max=CENTURY)))])
+    (claim,) = await store.claim(await request(store))
+    write = settle(Failed(BOOM), claim.policy.retry, 0, claim.claimed_at, lambda: 0.5)
+    assert await store.settle([Settlement(claim.lease, write)]) == [Settled.APPLIED]
+    assert [view and view.state for view in await store.get([claim.job_id])] == [State.SCHEDULED]
+
+
+def test_the_state_of_a_record_is_assigned_in_one_place() -> None:
+    places = []
+    for path in Path(holdfast.store.memory.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            places += [path.stem for target in targets if isinstance(target, ast.Attribute) and target.attr == "state"]
+    assert places == ["model"]

