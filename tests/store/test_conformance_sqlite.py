@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.store.conformance import Harness, StoreConformance
+from holdfast.store.conformance import Harness, ProcessConformance, StoreConformance
 from holdfast.store.sqlite import SqliteStore
 from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 
 def open_sqlite(url: str) -> SqliteStore:
@@ -41,7 +44,23 @@ class SqliteHarness(Harness):
         return store
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """In memory where the machine has such a place: promises are tested here, not the speed of its disk."""
+    if os.access("/dev/shm", os.W_OK):
+        with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-") as name:
+            yield Path(name)
+    else:
+        yield tmp_path
+
+
 class TestSqliteStore(StoreConformance):
     @pytest.fixture
-    def harness(self, tmp_path: Path) -> SqliteHarness:
-        return SqliteHarness(tmp_path)
+    def harness(self, folder: Path) -> SqliteHarness:
+        return SqliteHarness(folder)
+
+
+class TestSqliteProcesses(ProcessConformance):
+    @pytest.fixture
+    def harness(self, folder: Path) -> SqliteHarness:
+        return SqliteHarness(folder)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import pytest
 
-_MODULES = "world cells fencing order schedule unique budgets waiters repeats steering records lists walk"
+_MODULES = "world cells fencing order schedule unique budgets waiters repeats steering records lists walk processes"
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 # ruff: noqa: E402  asserts are rewritten only in modules that are registered before they are imported
@@ -25,6 +25,7 @@ from holdfast.store.conformance.fencing import Fencing
 from holdfast.store.conformance.harness import Harness
 from holdfast.store.conformance.lists import Lists
 from holdfast.store.conformance.order import Order
+from holdfast.store.conformance.processes import ProcessConformance
 from holdfast.store.conformance.records import Records
 from holdfast.store.conformance.repeats import Repeats
 from holdfast.store.conformance.schedule import Schedule
@@ -33,7 +34,7 @@ from holdfast.store.conformance.unique import UniqueKeys
 from holdfast.store.conformance.waiters import Waiters
 from holdfast.store.conformance.walk import Walks
 
-__all__ = ["Harness", "StoreConformance"]
+__all__ = ["Harness", "ProcessConformance", "StoreConformance"]
 
 
 class StoreConformance(Cells, Fencing, Order, Schedule, UniqueKeys, Budgets, Waiters, Repeats, Steering, Records, Lists, Walks):

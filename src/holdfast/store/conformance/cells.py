@@ -285,15 +285,13 @@ async def _claim(cell: Cell) -> None:
 
 async def _extend(cell: Cell) -> None:
     answer = (await cell.world.store.extend([cell.lease]))[0].hold
-    match cell.state:
-        case None:
-            expected = Hold.GONE
-        case State.RUNNING:
-            expected = Hold.HELD
-        case State.BLOCKED | State.SCHEDULED | State.READY:
-            expected = Hold.RETURNED
-        case State.SUCCEEDED | State.FAILED | State.CANCELED:
-            expected = Hold.ENDED
+    expected = Hold.RETURNED
+    if cell.state is None:
+        expected = Hold.GONE
+    elif cell.state is State.RUNNING:
+        expected = Hold.HELD
+    elif cell.state in TERMINAL:
+        expected = Hold.ENDED
     assert answer is expected, f"extending a lease of a job in {cell.state} should answer {expected}, not {answer}"
 
 

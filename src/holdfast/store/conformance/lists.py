@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast.core.lease import Claimed
+    from holdfast.core.outcome import Outcome
     from holdfast.store.port import JobView
 
 
@@ -173,9 +174,8 @@ class Lists(Subject):
         some = [view.id for view in chance.sample(views, min(3, len(views)))]
         match chance.randrange(10):
             case 0 | 1 | 2:
-                fields = [{"task": chance.choice((TASK, OTHER_TASK)), "queue": chance.choice("ab")} for _ in range(4)]
-                delays = [chance.choice((0.0, HOUR)) for _ in fields]
-                await world.enqueue(*(world.job(delay=delay, **one) for one, delay in zip(fields, delays, strict=True)))
+                kinds = [(chance.choice((TASK, OTHER_TASK)), chance.choice("ab"), chance.choice((0.0, HOUR))) for _ in range(4)]
+                await world.enqueue(*(world.job(task, queue=queue, delay=delay) for task, queue, delay in kinds))
             case 3 | 4:
                 for claim in await world.claim(5, tasks=(TASK, OTHER_TASK)):
                     await self.settle_somehow(world, claim, chance)
@@ -253,7 +253,7 @@ class Lists(Subject):
         jobs = world.jobs(10)
         await world.enqueue(*jobs)
         claims = await world.claim(10)
-        outcomes = [Succeeded(), Stopped()] * 5
+        outcomes: list[Outcome] = [Succeeded(), Stopped()] * 5
         await world.store.settle([world.settlement(*pair) for pair in zip(claims, outcomes, strict=True)])
         await world.store.rewind(HOUR)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from uuid_utils.compat import uuid7
@@ -389,7 +389,7 @@ class Records(Subject):
         assert not (await world.view(claimed.job_id)).late, "the job itself was settled in time"
 
     def test_illegal_values_never_reach_a_store(self) -> None:
-        for fields in (
+        illegal: list[dict[str, Any]] = [
             {"args": "nul \0"},
             {"args": "lone \ud800"},
             {"task": ""},
@@ -399,7 +399,8 @@ class Records(Subject):
             {"delay": math.nan},
             {"lease": 0.0},
             {"unique": Unique(key="\udc00", scope="s")},
-        ):
+        ]
+        for fields in illegal:
             with pytest.raises(BadJob):
                 NewJob(**{"id": uuid7(), "task": TASK, **fields})
         with pytest.raises(BadJob):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -34,7 +34,7 @@ KEY: Final = "user:42"
 TAKES_OVER: Final = (OnConflict.REPLACE, OnConflict.DEBOUNCE)
 
 
-async def try_key(world: World, **fields: object) -> Enqueued:
+async def try_key(world: World, **fields: Any) -> Enqueued:
     """Enqueue one more job with the key."""
     return (await world.enqueue(world.job(**{"key": KEY, **fields})))[0]
 

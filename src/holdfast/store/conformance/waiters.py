@@ -174,13 +174,11 @@ class Waiters(Subject):
         await end(world, blocker, state)
 
         view = await world.view(waiter)
-        match policy:
-            case BlockerPolicy.FAIL:
-                expected = (State.FAILED, Event.BLOCKER_FAIL, BLOCKER_FAILED)
-            case BlockerPolicy.CANCEL:
-                expected = (State.CANCELED, Event.BLOCKER_CANCEL, BLOCKER_CANCELED)
-            case BlockerPolicy.RUN:
-                expected = (State.READY, Event.UNBLOCK, "")
+        expected = {
+            BlockerPolicy.FAIL: (State.FAILED, Event.BLOCKER_FAIL, BLOCKER_FAILED),
+            BlockerPolicy.CANCEL: (State.CANCELED, Event.BLOCKER_CANCEL, BLOCKER_CANCELED),
+            BlockerPolicy.RUN: (State.READY, Event.UNBLOCK, ""),
+        }[policy]
         log = await world.store.events(waiter)
         assert (view.state, log[-1].event, view.error.code if view.error else "") == expected
         if view.error is not None:

@@ -260,7 +260,7 @@ class World:
 
     async def states(self, job_ids: Iterable[UUID]) -> list[State | None]:
         """Return where jobs stand."""
-        return [view and view.state for view in await self.store.get(list(job_ids))]
+        return [None if view is None else view.state for view in await self.store.get(list(job_ids))]
 
     async def events(self, job_id: UUID) -> list[Event]:
         """Return what happened to a job."""

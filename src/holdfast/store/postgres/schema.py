@@ -23,6 +23,9 @@ HOT: Final = (
 )
 """How hot statements are planned: once, by index, without looking at statistics that may be a million rows behind."""
 
+PAIRED: Final = "SET enable_nestloop TO off SET enable_mergejoin TO off"
+"""How (id, token) pairs are matched: by a hash join, whatever the planner thinks of the sizes."""
+
 
 def quoted(schema: str) -> str:
     """Return a schema name as an SQL identifier."""
@@ -79,7 +82,7 @@ async def upgrade(connection: Connection, schema: str, target: str) -> tuple[int
         if number > before:
             await connection.execute(text)
     for text in functions():
-        await connection.execute(text.format(schema=name, hot=HOT.format(schema=name)))
+        await connection.execute(text.format(schema=name, hot=HOT.format(schema=name), paired=PAIRED))
     await connection.execute("UPDATE meta SET version = $1", latest())
     return before, latest()
 

@@ -225,20 +225,11 @@ class PostgresStore:
         """Prolong leases, never waiting for another writer."""
         if not leases:
             return []
-        ids, tokens = _columns(leases)
-        rows = await self._db.fetch(self._sql("SELECT * FROM {schema}.extend($1, $2)"), ids, tokens)
-        held = {row[0]: Extended(Hold.HELD, row[1], row[2]) for row in rows}
-        # an id may be given twice, under a dead token and under the current one
-        current = {lease for lease in leases if lease.job_id in held}
-        doubled = len(current) > len(held)
-        missing = [lease.job_id for lease in leases if lease.job_id not in held or doubled]
+        rows = await self._db.fetch(self._sql("SELECT * FROM {schema}.extend($1, $2)"), *_columns(leases))
+        held = {(row[0], row[1]): Extended(Hold.HELD, row[2], row[3]) for row in rows}
+        missing = [lease.job_id for lease in leases if lease not in held]
         found = await self._where_are(missing) if missing else {}
-        return [
-            held[lease.job_id]
-            if lease.job_id in held and (not doubled or found[lease.job_id][1] == lease.token)
-            else _lost(lease, found)
-            for lease in leases
-        ]
+        return [held.get(lease) or _lost(lease, found) for lease in leases]
 
     async def _where_are(self, ids: Sequence[UUID]) -> dict[UUID, tuple[str, UUID | None]]:
         sql = self._sql(
@@ -279,8 +270,7 @@ class PostgresStore:
         """Say that the expiry of these leases is not the jobs' fault."""
         return await self._fenced(
             leases,
-            "UPDATE {schema}.lease SET free = true WHERE job_id = ANY ($1) AND token = ANY ($2) "
-            "RETURNING job_id, expires_at <= clock_timestamp()",
+            "SELECT * FROM {schema}.flag_free($1, $2)",
             lambda _keep: [],
         )
 
@@ -467,21 +457,23 @@ class PostgresStore:
     async def complete(self, results: Mapping[UUID, str], *, by: str = "") -> list[Answer]:
         """End live jobs as succeeded from outside."""
         texts = [checked_result(text) for text in results.values()]
-        return await self._end_outside(Event.COMPLETE_OUTSIDE, list(results), texts, None, None, by)
+        return await self._end_outside(Event.COMPLETE_OUTSIDE, list(results), texts, None, by)
 
     async def fail(self, errors: Mapping[UUID, Error], *, by: str = "") -> list[Answer]:
         """End live jobs as failed from outside."""
-        codes = [error.code for error in errors.values()]
-        messages = [error.message for error in errors.values()]
-        return await self._end_outside(Event.FAIL_OUTSIDE, list(errors), None, codes, messages, by)
+        return await self._end_outside(Event.FAIL_OUTSIDE, list(errors), None, list(errors.values()), by)
 
-    async def _end_outside(  # noqa: PLR0913, PLR0917  the columns of one statement
-        self, event: Event, ids: list[UUID], results: list[str] | None, codes: list[str] | None, messages: list[str] | None, by: str
+    async def _end_outside(
+        self, event: Event, ids: list[UUID], results: list[str] | None, errors: list[Error] | None, by: str
     ) -> list[Answer]:
         live = [state.value for state in origins(event)]
-        state = target(State.RUNNING, event)
-        sql = "SELECT * FROM {schema}.end_outside($1, $2, $3, $4, $5, $6, $7, $8)"
-        return await self._steer(ids, sql, live, event.value, state, results, codes, messages, by)
+        columns = (
+            [error.code for error in errors] if errors else None,
+            [error.message for error in errors] if errors else None,
+            [error.traceback or None for error in errors] if errors else None,
+        )
+        sql = "SELECT * FROM {schema}.end_outside($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+        return await self._steer(ids, sql, live, event.value, target(State.RUNNING, event), results, *columns, by)
 
     async def delete(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
         """Remove jobs and all their records."""

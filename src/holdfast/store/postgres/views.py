@@ -29,7 +29,7 @@ SELECT j.id, j.task, j.queue, j.priority, j.args, j.policy, j.lease_ms, j.create
         ARRAY(SELECT e.chain_id FROM {schema}.blocker e WHERE e.job_id = j.id AND NOT e.ended ORDER BY e.position) END AS waits_for,
     w.id AS worker_id, w.name AS worker_name, coalesce(l.claimed_at, a.claimed_at) AS claimed_at, l.expires_at,
     l.expires_at - l.lease_ms * interval '1 ms' AS heartbeat_at, l.expires_at <= clock_timestamp() AS lapsed, l.cancel,
-    a.finished_at, a.late, a.code, a.message AS error, a.result, t.traceback, p.percent, p.step, p.message, q.paused_at
+    a.finished_at, a.late, a.code, a.message AS error, a.result, coalesce(a.traceback, t.traceback) AS traceback, p.percent, p.step, p.message, q.paused_at
 FROM ({candidates}) c
 CROSS JOIN LATERAL (SELECT * FROM {schema}.job WHERE job.id = c.id LIMIT 1) j
 LEFT JOIN LATERAL (SELECT * FROM {schema}.archive WHERE job_id = j.id LIMIT 1) a ON true

@@ -43,6 +43,7 @@ def _statements(operation: str) -> dict[str, str]:
     text = resources.files(__package__).joinpath("sql", f"{operation}.sql").read_text(encoding="utf-8")
     found = {}
     for block in text.split("-- name: ")[1:]:
-        name, _, statement = block.partition("\n")
-        found[name.strip()] = statement.strip().removesuffix(";")
+        name, *lines = block.splitlines()
+        # without comments: a word to be filled in must not be filled in there
+        found[name.strip()] = "\n".join(line for line in lines if not line.lstrip().startswith("--")).strip()
     return found

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 OLDEST_SQLITE: Final = (3, 35, 0)
 CACHED_STATEMENTS: Final = 256
+MOUNTS: Final = Path("/proc/mounts")
 NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"}
 )
@@ -134,7 +135,7 @@ def known_flaws(version: tuple[int, int, int]) -> list[str]:
 
 def warn_of_network(path: str) -> None:
     """Warn when the file lies on a network file system, whose locks SQLite cannot rely on."""
-    kind = file_system(Path(path).absolute(), Path("/proc/mounts"))
+    kind = file_system(Path(path).absolute(), MOUNTS)
     if kind in NETWORK_FILE_SYSTEMS:
         warnings.warn(
             f"{path} lies on a network file system ({kind}). SQLite's locks cannot be relied on there: jobs may be lost. "

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 LAST_ID: Final = b"\xff" * 17
 """Greater than every id."""
 
-SOURCES: Final = {
-    State.BLOCKED: "find.from_blocked",
-    State.SCHEDULED: "find.from_scheduled",
-    State.READY: "find.from_ready",
-    State.RUNNING: "find.from_running",
+TABLES: Final = {
+    State.BLOCKED: "holdfast_blocked",
+    State.SCHEDULED: "holdfast_scheduled",
+    State.READY: "holdfast_ready",
+    State.RUNNING: "holdfast_lease",
 }
+"""Where live jobs are; the others are in the archive."""
 
 
 # --- jobs ---------------------------------------------------------------------------------------------------------------
@@ -107,11 +108,9 @@ def find(connection: sqlite3.Connection, where: JobFilter, limit: int, after: UU
     """Return jobs newest first from the cursor on, having looked at no more than `searched`."""
     if limit <= 0 or (where.states is not None and not where.states):
         return Page([])
-    sources = _sources(where.states)
     values = {
         "after": LAST_ID if after is None else after.bytes,
-        "searched": searched,
-        "matches": limit + 1,  # one more, to know whether there is a next page
+        "searched": searched + 1,  # one more, to know whether the search has to stop
         "task": where.task,
         "queue": where.queue,
         "key": where.key,
@@ -119,24 +118,35 @@ def find(connection: sqlite3.Connection, where: JobFilter, limit: int, after: UU
         "created_from": None if where.created_from is None else stamp(where.created_from),
         "created_before": None if where.created_before is None else stamp(where.created_before),
     }
-    ids = [row[0] for row in connection.execute(sql("find.matching").replace("{sources}", sources), values)]
-    views = _views(connection, ids[:limit], now)
-    page = [views[job_id] for job_id in ids[:limit]]
-    if len(ids) > limit:
+    found: list[bytes] = []
+    last, stopped = b"", False
+    for looked, (job_id, matches) in enumerate(connection.execute(candidates(where.states), values)):
+        if looked == searched:
+            stopped = True
+            break
+        last = job_id
+        if matches:
+            found.append(job_id)
+            if len(found) > limit:  # one more, to know whether there is a next page
+                break
+    views = _views(connection, found[:limit], now)
+    page = [views[job_id] for job_id in found[:limit]]
+    if len(found) > limit or (stopped and len(found) == limit):
         return Page(page, page[-1].id)
-    bound = connection.execute(sql("find.bound").replace("{sources}", sources), values).fetchall()
-    if len(bound) > 1:
-        return Page(page, uuid_of(bound[0][0]), searched_all=False)
-    return Page(page)
+    return Page(page, uuid_of(last), searched_all=False) if stopped else Page(page)
 
 
-def _sources(states: frozenset[State] | None) -> str:
+def candidates(states: frozenset[State] | None) -> str:
+    """Return the statement that gives the jobs of some states newest first, each with whether it matches the filter."""
     if states is None or states == frozenset(State):
-        return sql("find.from_all")
-    found = [sql(SOURCES[state]) for state in State if state in states and state not in TERMINAL]
-    if ended := [f"'{state}'" for state in State if state in states and state in TERMINAL]:
-        found.append(sql("find.from_archive").replace("{states}", ", ".join(ended)))
-    return "\nUNION ALL\n".join(found)
+        sources = [sql("find.from_all")]
+    else:
+        tables = [TABLES[state] for state in State if state in states and state not in TERMINAL]
+        sources = [sql("find.from_state").replace("{table}", table) for table in tables]
+        if ended := ", ".join(f"'{state}'" for state in State if state in states and state in TERMINAL):
+            archived = sql("find.from_state").replace("{table}", "holdfast_archive")
+            sources.append(f"{archived} AND place.state IN ({ended})")
+    return sql("find.candidates").replace("{sources}", "\nUNION ALL\n".join(sources)).replace("{matches}", sql("find.matches"))
 
 
 # --- records ------------------------------------------------------------------------------------------------------------

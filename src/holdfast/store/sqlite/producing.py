@@ -29,7 +29,9 @@ def enqueue(writing: Writing, jobs: Sequence[NewJob], under: Lease | None) -> li
         held = writing.connection.execute(sql("enqueue.holder"), (under.job_id.bytes, under.token.bytes)).fetchone()
         if held is None:
             raise StaleLease(f"job {under.job_id} is no longer held under this token: nothing was enqueued for it")
-    enqueuing = Enqueuing(writing, _known(writing, [job.id.bytes for job in jobs]))
+    known = _known(writing, [job.id.bytes for job in jobs])
+    _check_blockers(writing, jobs, known)
+    enqueuing = Enqueuing(writing, known)
     for job in jobs:
         enqueuing.add(job)
     enqueuing.write()
@@ -42,6 +44,19 @@ def _known(writing: Writing, ids: Iterable[bytes]) -> set[bytes]:
         for statement, chunk in in_chunks("enqueue.known", ids)
         for (job_id,) in writing.connection.execute(statement, chunk)
     }
+
+
+def _check_blockers(writing: Writing, jobs: Sequence[NewJob], known: set[bytes]) -> None:
+    """Refuse a job that waits for one which neither is there nor comes earlier in the call, whatever else became of it."""
+    named = {blocker.bytes for job in jobs for blocker in job.after}
+    if not named:
+        return
+    there = _known(writing, named)
+    for job in jobs:
+        for index, blocker in enumerate(job.after):
+            if job.id.bytes not in known and blocker.bytes not in there:
+                raise BadJob(f"there is no job {blocker} to wait for", path=f"after[{index}]", task=job.task)
+        there.add(job.id.bytes)
 
 
 class Enqueuing:
@@ -67,7 +82,7 @@ class Enqueuing:
         if job.unique is not None:
             holder, run_at = self._take_key(job, job.unique, run_at)
             if holder is not None:
-                self._stand_ins[job.id] = holder
+                self._stand_ins.setdefault(job.id, holder)
                 self.answers.append(Enqueued(Enqueue.EXISTING, holder))
                 return
         self._known.add(job.id.bytes)
@@ -179,11 +194,11 @@ class Enqueuing:
 
     def _blockers(self, job: NewJob) -> list[Standing]:
         found: dict[bytes, Standing] = {}
-        for index, blocker_id in enumerate(job.after):
+        for blocker_id in job.after:
             # one of this very call whose key was taken is stood for by the job that holds the key
             blocker = self._locate(self._stand_ins.get(blocker_id, blocker_id).bytes)
             if blocker is None:
-                raise BadJob(f"there is no job {blocker_id} to wait for", path=f"after[{index}]", task=job.task)
+                raise ValueError(f"job {blocker_id} was there, and is not")
             found[blocker.job_id] = blocker
         return list(found.values())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Final
@@ -11,7 +13,6 @@ from holdfast.core.states import HOLDER_EVENTS, TERMINAL, TRANSITIONS, Event, St
 from holdfast.errors import SchemaError, SchemaMissing, SchemaTooNew, SchemaTooOld
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterable
 
 
@@ -73,12 +74,13 @@ def upgrade(connection: sqlite3.Connection, path: str) -> tuple[int, int]:
     return before, newest()
 
 
-def snapshot(connection: sqlite3.Connection) -> str:
-    """Return the schema of a database as SQL, for comparison with the committed `schema.sql`."""
-    rows = connection.execute(
-        "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name LIKE 'holdfast!_%' ESCAPE '!' "
-        "ORDER BY tbl_name, type DESC, name"
-    )
+def snapshot() -> str:
+    """Return the sum of the migrations as SQL, for comparison with the committed `schema.sql`."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        upgrade(connection, ":memory:")
+        rows = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY tbl_name, type DESC, name"
+        ).fetchall()
     return "".join(f"{statement};\n\n" for (statement,) in rows)
 
 

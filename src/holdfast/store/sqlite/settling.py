@@ -15,7 +15,6 @@ from holdfast.store.sqlite.moving import Ended, Held, Standing, move
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.core.lease import Lease
     from holdfast.store.port import Settlement
     from holdfast.store.sqlite.writing import Writing
 
@@ -46,22 +45,23 @@ def settle(writing: Writing, settlements: Sequence[Settlement]) -> list[Settled]
     for settlement in settlements:
         if settlement.write.event not in SETTLING:
             raise ValueError(f"{settlement.write.event!r} does not settle a job")
-    leases = _leases(writing, [settlement.lease.job_id.bytes for settlement in settlements])
+    keys = [(settlement.lease.job_id.bytes, settlement.lease.token.bytes) for settlement in settlements]
+    leases = _leases(writing, [job_id for job_id, _ in keys])
     succeeded: list[tuple[_Row, Write]] = []
-    settled: set[Lease] = set()
+    settled: dict[bytes, bytes] = {}
     answers = []
-    for settlement in settlements:
-        lease, write = settlement.lease, settlement.write
-        held = leases.get(lease.job_id.bytes)
-        if held is None or held.token != lease.token.bytes:
-            answers.append(Settled.REPEATED if lease in settled or _settled_before(writing, lease) else Settled.STALE)
+    for (job_id, token), settlement in zip(keys, settlements, strict=True):
+        held = leases.get(job_id)
+        if held is None or held.token != token:
+            repeated = settled.get(job_id) == token or _settled_before(writing, job_id, token)
+            answers.append(Settled.REPEATED if repeated else Settled.STALE)
             continue
-        del leases[held.job_id]
-        settled.add(lease)
-        if write.event is Event.SUCCEED:
-            succeeded.append((held, write))
+        del leases[job_id]
+        settled[job_id] = token
+        if settlement.write.event is Event.SUCCEED:
+            succeeded.append((held, settlement.write))
         else:
-            _settle_one(writing, held, write)
+            _settle_one(writing, held, settlement.write)
         answers.append(Settled.LATE if held.expires_at <= writing.now else Settled.APPLIED)
     _succeed(writing, succeeded)
     return answers
@@ -75,9 +75,9 @@ def _leases(writing: Writing, ids: Sequence[bytes]) -> dict[bytes, _Row]:
     }
 
 
-def _settled_before(writing: Writing, lease: Lease) -> bool:
-    values = (lease.job_id.bytes, lease.token.bytes)
-    return writing.connection.execute(sql("settle.settled_before"), values * 2).fetchone() is not None
+def _settled_before(writing: Writing, job_id: bytes, token: bytes) -> bool:
+    values = (job_id, token, job_id, token)
+    return writing.connection.execute(sql("settle.settled_before"), values).fetchone() is not None
 
 
 def _settle_one(writing: Writing, held: _Row, write: Write) -> None:

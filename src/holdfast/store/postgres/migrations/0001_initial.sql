@@ -55,6 +55,7 @@ CREATE TABLE job (
     policy text,
     scope text,
     key text,
+    windowed boolean,          -- its key is held for a window, not while it is live
     chain_id uuid,
     tags text,
     trace text
@@ -128,6 +129,7 @@ CREATE TABLE archive (
     state text NOT NULL CHECK (state IN ('succeeded', 'failed', 'canceled')),
     code text,
     message text,
+    traceback text,            -- only where no attempt record has it
     result text,
     CHECK ((state = 'succeeded') = (code IS NULL))
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.2);

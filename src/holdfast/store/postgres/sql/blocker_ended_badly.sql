@@ -23,7 +23,7 @@ BEGIN
     PERFORM finish(
         p_job, 'blocked', 0, 0, NULL, NULL,
         CASE WHEN v_fail THEN 'failed:blocker' ELSE 'canceled:blocker' END, CASE WHEN v_fail THEN 'failed' ELSE 'canceled' END,
-        CASE WHEN v_fail THEN 'BLOCKER_FAILED' ELSE 'BLOCKER_CANCELED' END, format('blocker %s %s', bad.id, bad.state), NULL, 'store', v_now
+        CASE WHEN v_fail THEN 'BLOCKER_FAILED' ELSE 'BLOCKER_CANCELED' END, format('blocker %s %s', bad.id, bad.state), NULL, NULL, 'store', v_now
     );
     RETURN true;
 END

@@ -28,7 +28,7 @@ BEGIN
             EXIT;
         END LOOP;
         IF t.taken THEN
-            PERFORM finish(j, t.state, t.attempt, t.failures, NULL, NULL, 'cancel', 'canceled', p_code, p_message, NULL, p_actor, v_now);
+            PERFORM finish(j, t.state, t.attempt, t.failures, NULL, NULL, 'cancel', 'canceled', p_code, p_message, NULL, NULL, p_actor, v_now);
             v_ended := v_ended || j.id;
         END IF;
         RETURN NEXT;

@@ -3,16 +3,17 @@ CREATE OR REPLACE FUNCTION {schema}.checkpoint(
     p_ids uuid[], p_tokens uuid[], p_names text[], p_states text[], p_done float8[], p_totals float8[], p_data text[], p_errors text[]
 )
 RETURNS TABLE (job_id uuid, late boolean)
-LANGUAGE sql VOLATILE {hot}
+LANGUAGE sql VOLATILE {hot} {paired}
 AS $$
     WITH was AS MATERIALIZED (
-        SELECT l.job_id, l.expires_at <= clock_timestamp() AS late FROM lease l
-        WHERE l.job_id = ANY (p_ids) AND l.token = ANY (p_tokens)
+        SELECT l.job_id, l.expires_at <= clock_timestamp() AS late
+        FROM lease l JOIN unnest(p_ids, p_tokens) AS s(job_id, token) USING (job_id, token)
+        WHERE l.job_id = ANY (p_ids)
         ORDER BY l.job_id
-        FOR NO KEY UPDATE
+        FOR NO KEY UPDATE OF l
     ), held AS (
         UPDATE lease SET expires_at = clock_timestamp() + lease_ms * interval '1 ms'
-        WHERE job_id = ANY (ARRAY(SELECT w.job_id FROM was w)) AND token = ANY (p_tokens)
+        WHERE job_id = ANY (ARRAY(SELECT w.job_id FROM was w))
         RETURNING lease.job_id
     ), written AS (
         INSERT INTO part (job_id, name, state, done, total, data, error, started_at, completed_at)

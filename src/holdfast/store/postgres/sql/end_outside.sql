@@ -1,6 +1,7 @@
 -- Ends live jobs from outside, as succeeded with a result or as failed with an error. A lease it ends is dead at once.
 CREATE OR REPLACE FUNCTION {schema}.end_outside(
-    p_ids uuid[], p_from text[], p_event text, p_state text, p_results text[], p_codes text[], p_messages text[], p_actor text
+    p_ids uuid[], p_from text[], p_event text, p_state text, p_results text[], p_codes text[], p_messages text[], p_tracebacks text[],
+    p_actor text
 )
 RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE {hot}
@@ -21,8 +22,8 @@ BEGIN
         IF t.taken THEN
             n := array_position(p_ids, j.id);
             PERFORM finish(
-                j, t.state, t.attempt, t.failures, t.worker, t.claimed_at, p_event, p_state, p_codes[n], p_messages[n], p_results[n],
-                p_actor, v_now
+                j, t.state, t.attempt, t.failures, t.worker, t.claimed_at, p_event, p_state, p_codes[n], p_messages[n],
+                p_tracebacks[n], p_results[n], p_actor, v_now
             );
             v_ended := v_ended || j.id;
             answer := 'done';

@@ -49,15 +49,16 @@ BEGIN
 
     WITH made AS (
         INSERT INTO job (id, place, lane, entry, created_at, run_at, lease_ms, priority, born, task, queue, args, policy, scope, key,
-            chain_id, tags, trace)
+            windowed, chain_id, tags, trace)
         SELECT i.id, nextval('place'), p_lanes[i.shape], p_entries[i.shape], v_now, CASE WHEN i.due > v_now THEN i.due END,
             p_lease_ms[i.shape], p_priorities[i.shape],
             CASE WHEN i.id = ANY (v_blocked) THEN 'blocked' WHEN i.due > v_now THEN 'scheduled' ELSE 'ready' END,
-            p_tasks[i.shape], p_queues[i.shape], i.args, p_policies[i.shape], i.scope, i.key, i.chain_id, i.tags, i.trace
+            p_tasks[i.shape], p_queues[i.shape], i.args, p_policies[i.shape], i.scope, i.key, i.win IS NOT NULL, i.chain_id, i.tags,
+            i.trace
         FROM (
             SELECT u.*, coalesce(CASE WHEN p_keys IS NOT NULL THEN (v_due ->> u.id::text)::timestamptz END, u.run_at, v_now + u.delay * interval '1 s') AS due
-            FROM unnest(p_ids, p_shape, p_args, p_delays, p_run_ats, p_scopes, p_keys, p_chains, p_tags, p_traces)
-                WITH ORDINALITY AS u(id, shape, args, delay, run_at, scope, key, chain_id, tags, trace, n)
+            FROM unnest(p_ids, p_shape, p_args, p_delays, p_run_ats, p_scopes, p_keys, p_windows, p_chains, p_tags, p_traces)
+                WITH ORDINALITY AS u(id, shape, args, delay, run_at, scope, key, win, chain_id, tags, trace, n)
             WHERE u.id <> ALL (v_refused)
             ORDER BY u.n
         ) i

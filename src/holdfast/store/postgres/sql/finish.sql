@@ -2,7 +2,7 @@
 -- Its waiters are the caller's to resolve.
 CREATE OR REPLACE FUNCTION {schema}.finish(
     p_job {schema}.job, p_from text, p_attempt int, p_failures int, p_worker int, p_claimed_at timestamptz,
-    p_event text, p_state text, p_code text, p_message text, p_result text, p_actor text, p_now timestamptz
+    p_event text, p_state text, p_code text, p_message text, p_traceback text, p_result text, p_actor text, p_now timestamptz
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE {hot}
@@ -15,8 +15,10 @@ BEGIN
     IF p_attempt > 0 AND p_from <> 'running' THEN
         SELECT a.worker, a.claimed_at INTO v_worker, v_claimed_at FROM attempt a WHERE a.job_id = p_job.id AND a.attempt = p_attempt;
     END IF;
-    INSERT INTO archive (job_id, lane, state, finished_at, claimed_at, token, worker, attempt, failures, late, code, message, result)
-    VALUES (p_job.id, p_job.lane, p_state, p_now, v_claimed_at, NULL, v_worker, p_attempt, p_failures, false, p_code, p_message, p_result);
+    INSERT INTO archive (job_id, lane, state, finished_at, claimed_at, token, worker, attempt, failures, late, code, message, traceback,
+        result)
+    VALUES (p_job.id, p_job.lane, p_state, p_now, v_claimed_at, NULL, v_worker, p_attempt, p_failures, false, p_code,
+        p_message, p_traceback, p_result);
     IF p_from = 'running' THEN
         -- no token: what the old holder still sends must be stale
         INSERT INTO attempt (job_id, attempt, event, claimed_at, ended_at, worker, late, token, code, message, traceback)

@@ -6,7 +6,6 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz;
-    v_holder uuid;
     v_worker text;
     j job;
     a archive;
@@ -22,11 +21,11 @@ BEGIN
             RETURN NEXT;
             CONTINUE;
         END IF;
-        IF j.key IS NOT NULL THEN
-            -- a key with a window stays as it is: its row is there until the window ends, whoever holds it
-            INSERT INTO unique_key (scope, key, job_id) VALUES (j.scope, j.key, j.id) ON CONFLICT DO NOTHING;
-            SELECT u.job_id INTO v_holder FROM unique_key u WHERE u.scope = j.scope AND u.key = j.key AND u.until IS NULL;
-            IF v_holder <> j.id THEN
+        IF j.key IS NOT NULL AND NOT j.windowed THEN
+            INSERT INTO unique_key (scope, key, job_id) VALUES (j.scope, j.key, j.id)
+            ON CONFLICT (scope, key) DO UPDATE SET job_id = excluded.job_id, until = NULL
+            WHERE unique_key.job_id = excluded.job_id OR unique_key.until <= v_now;
+            IF NOT FOUND THEN
                 answer := 'key_taken';
                 RETURN NEXT;
                 CONTINUE;

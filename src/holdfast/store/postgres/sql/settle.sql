@@ -2,13 +2,14 @@
 --
 -- The lease row decides: what this DELETE returns is applied, everything else is stale or repeated. The reaper first locks
 -- what is lapsed *now*, skipping what a heartbeat or settle has in hand. `lease` is never addressed by ctid: a heartbeat moves
--- the row. Waiters are settled by a later statement, which sees what committed meanwhile (resolve.sql).
+-- the row. Ids and tokens are matched in pairs, or two crossed tokens would delete both leases; a hash join is the only plan
+-- left for that, over an index scan of the ids. Waiters are settled by a later statement, which sees what committed meanwhile (resolve.sql).
 CREATE OR REPLACE FUNCTION {schema}.settle(
     p_reap boolean, p_ids uuid[], p_tokens uuid[], p_events text[], p_states text[], p_failures int[], p_fronts boolean[],
     p_delays float8[], p_run_ats timestamptz[], p_results text[], p_codes text[], p_messages text[], p_tracebacks text[]
 )
 RETURNS TABLE (job_id uuid, answer text)
-LANGUAGE plpgsql VOLATILE {hot} SET enable_nestloop TO off SET enable_mergejoin TO off
+LANGUAGE plpgsql VOLATILE {hot} {paired}
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -24,15 +25,17 @@ BEGIN
     v_now := clock_timestamp();
     IF p_reap THEN
         v_ids := ARRAY(
-            SELECT l.job_id FROM lease l
-            WHERE l.job_id = ANY (p_ids) AND l.token = ANY (p_tokens) AND l.expires_at <= v_now
+            SELECT l.job_id FROM lease l JOIN unnest(p_ids, p_tokens) AS s(job_id, token) USING (job_id, token)
+            WHERE l.job_id = ANY (p_ids) AND l.expires_at <= v_now
             ORDER BY l.job_id
-            FOR UPDATE SKIP LOCKED
+            FOR UPDATE OF l SKIP LOCKED
         );
     END IF;
 
     WITH gone AS (
-        DELETE FROM lease l WHERE l.job_id = ANY (v_ids) AND l.token = ANY (p_tokens) RETURNING *
+        DELETE FROM lease l USING unnest(p_ids, p_tokens) AS s(job_id, token)
+        WHERE l.job_id = ANY (v_ids) AND l.job_id = s.job_id AND l.token = s.token
+        RETURNING l.*
     ), done AS MATERIALIZED (
         -- a cancel that was asked for wins over everything that would let the job live on
         SELECT g.job_id, g.token, g.lane, g.place, g.claimed_at, g.worker, g.attempt, g.keyed, NOT p_reap AND g.expires_at <= v_now AS late, s.n,
@@ -95,11 +98,13 @@ BEGIN
     RETURN QUERY SELECT a.id, CASE WHEN a.id = ANY (v_late) THEN 'late' ELSE 'applied' END FROM unnest(v_applied) AS a(id);
     IF NOT p_reap AND cardinality(p_ids) > coalesce(cardinality(v_applied), 0) THEN
         RETURN QUERY
-        SELECT r.job_id, 'repeated' FROM archive r
-        WHERE r.job_id = ANY (p_ids) AND r.token = ANY (p_tokens) AND r.job_id <> ALL (coalesce(v_applied, '{{}}'))
-        UNION
-        SELECT r.job_id, 'repeated' FROM attempt r
-        WHERE r.job_id = ANY (p_ids) AND r.token = ANY (p_tokens) AND r.job_id <> ALL (coalesce(v_applied, '{{}}'));
+        SELECT r.job_id, 'repeated'
+        FROM (
+            SELECT a.job_id, a.token FROM archive a WHERE a.job_id = ANY (p_ids)
+            UNION
+            SELECT a.job_id, a.token FROM attempt a WHERE a.job_id = ANY (p_ids)
+        ) r JOIN unnest(p_ids, p_tokens) AS s(job_id, token) USING (job_id, token)
+        WHERE r.job_id <> ALL (coalesce(v_applied, '{{}}'));
     END IF;
 END
 $$;

@@ -58,7 +58,7 @@ BEGIN
             SELECT * INTO t FROM take(old, ARRAY['blocked', 'scheduled', 'ready']);
             EXIT WHEN NOT t.taken;
             PERFORM finish(
-                old, t.state, t.attempt, t.failures, NULL, NULL, 'cancel', 'canceled', 'REPLACED', format('replaced by %s', k.id), NULL,
+                old, t.state, t.attempt, t.failures, NULL, NULL, 'cancel', 'canceled', 'REPLACED', format('replaced by %s', k.id), NULL, NULL,
                 'store', p_now
             );
             DELETE FROM unique_key u WHERE u.scope = k.scope AND u.key = k.key;

@@ -67,7 +67,8 @@ CREATE TABLE holdfast_ready (
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX holdfast_ready_job ON holdfast_ready (job_id);
 
--- Carries what a settlement needs to know about the job, so that it need not look there.
+-- Carries what a settlement needs to know about the job, so that it need not look there. No further indexes: there is one row for
+-- each running job, so the reaper's scan is short, and two more trees made claiming and settling 5 % slower.
 CREATE TABLE holdfast_lease (
     job_id BLOB NOT NULL PRIMARY KEY,
     token BLOB NOT NULL CHECK (length(token) = 16),

@@ -1,0 +1,188 @@
+CREATE TABLE holdfast_archive (
+    job_id BLOB NOT NULL PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state IN ('succeeded', 'failed', 'canceled')),
+    attempt INTEGER NOT NULL CHECK (attempt >= 0),
+    failures INTEGER NOT NULL CHECK (failures >= 0),
+    finished_at INTEGER NOT NULL,
+    claimed_at INTEGER,
+    worker_id BLOB,
+    token BLOB,
+    late INTEGER NOT NULL,
+    code TEXT,
+    message TEXT,
+    traceback TEXT,
+    result TEXT,
+    CHECK (token IS NULL OR (state = 'succeeded' AND attempt > 0)),
+    CHECK (code IS NULL OR state <> 'succeeded')
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_attempt (
+    job_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL CHECK (attempt > 0),
+    worker_id BLOB NOT NULL,
+    claimed_at INTEGER NOT NULL,
+    ended_at INTEGER NOT NULL,
+    event TEXT NOT NULL CHECK (event IN ('completed:outside', 'failed:outside', 'requeued:stale', 'requeued:stale:later', 'failed:stale', 'canceled:stale', 'succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released')),
+    token BLOB CHECK (token IS NULL OR event IN ('succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released')),
+    late INTEGER NOT NULL,
+    code TEXT,
+    message TEXT,
+    traceback TEXT,
+    PRIMARY KEY (job_id, attempt)
+);
+
+CREATE TABLE holdfast_blocked (
+    job_id BLOB NOT NULL PRIMARY KEY,
+    run_at INTEGER
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_blocker (
+    blocker_id BLOB NOT NULL,
+    waiter_id BLOB NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (blocker_id, waiter_id)
+) WITHOUT ROWID;
+
+CREATE INDEX holdfast_blocker_of ON holdfast_blocker (waiter_id);
+
+CREATE TABLE holdfast_event (
+    job_id BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    event TEXT NOT NULL CHECK (event IN ('enqueued', 'enqueued:later', 'enqueued:blocked', 'cancel', 'completed:outside', 'failed:outside', 'reopened', 'promoted', 'unblocked', 'unblocked:later', 'failed:blocker', 'canceled:blocker', 'requeued:stale', 'requeued:stale:later', 'failed:stale', 'canceled:stale', 'claimed', 'extended', 'progressed', 'checkpointed', 'enqueued:child', 'succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released')),
+    at INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('blocked', 'scheduled', 'ready', 'running', 'succeeded', 'failed', 'canceled')),
+    attempt INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    PRIMARY KEY (job_id, number)
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_job (
+    id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
+    born TEXT NOT NULL CHECK (born IN ('enqueued', 'enqueued:later', 'enqueued:blocked')),
+    created_at INTEGER NOT NULL,
+    lane INTEGER NOT NULL CHECK (lane > 0),
+    entry INTEGER NOT NULL CHECK (entry > 0),
+    queue TEXT NOT NULL,
+    task TEXT NOT NULL,
+    priority INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
+    lease REAL NOT NULL CHECK (lease > 0),
+    policy TEXT,
+    scope TEXT,
+    key TEXT,
+    held_for REAL,
+    requires TEXT,
+    tags TEXT,
+    chain_id BLOB CHECK (length(chain_id) = 16),
+    trace TEXT,
+    args TEXT NOT NULL,
+    CHECK ((scope IS NULL) = (key IS NULL))
+);
+
+CREATE TABLE holdfast_lane (
+    lane INTEGER PRIMARY KEY CHECK (lane > 0),
+    queue TEXT NOT NULL,
+    task TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    requires TEXT NOT NULL
+);
+
+CREATE TABLE holdfast_lease (
+    job_id BLOB NOT NULL PRIMARY KEY,
+    token BLOB NOT NULL CHECK (length(token) = 16),
+    worker_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL CHECK (attempt > 0),
+    failures INTEGER NOT NULL CHECK (failures >= 0),
+    lane INTEGER NOT NULL,
+    entry INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    claimed_at INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    keyed INTEGER NOT NULL,
+    cancel_requested INTEGER NOT NULL DEFAULT 0,
+    cancel_reason TEXT NOT NULL DEFAULT '',
+    free INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_meta (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    version INTEGER NOT NULL,
+    number INTEGER NOT NULL
+);
+
+CREATE TABLE holdfast_part (
+    job_id BLOB NOT NULL,
+    name TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    done REAL NOT NULL,
+    total REAL,
+    data TEXT,
+    error TEXT,
+    started_at INTEGER,
+    completed_at INTEGER,
+    PRIMARY KEY (job_id, name)
+);
+
+CREATE TABLE holdfast_progress (
+    job_id BLOB NOT NULL PRIMARY KEY,
+    percent REAL NOT NULL,
+    step TEXT NOT NULL,
+    message TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_queue (
+    name TEXT NOT NULL PRIMARY KEY,
+    paused_at INTEGER NOT NULL,
+    paused_by TEXT NOT NULL,
+    reason TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_ready (
+    lane INTEGER NOT NULL CHECK (lane <> 0),
+    seq INTEGER NOT NULL,
+    job_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL CHECK (attempt >= 0),
+    failures INTEGER NOT NULL CHECK (failures >= 0),
+    ready_at INTEGER NOT NULL,
+    PRIMARY KEY (lane, seq)
+) WITHOUT ROWID;
+
+CREATE UNIQUE INDEX holdfast_ready_job ON holdfast_ready (job_id);
+
+CREATE TABLE holdfast_scheduled (
+    run_at INTEGER NOT NULL,
+    job_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL CHECK (attempt >= 0),
+    failures INTEGER NOT NULL CHECK (failures >= 0),
+    PRIMARY KEY (run_at, job_id)
+) WITHOUT ROWID;
+
+CREATE UNIQUE INDEX holdfast_scheduled_job ON holdfast_scheduled (job_id);
+
+CREATE TABLE holdfast_tally (
+    lane INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('blocked', 'scheduled', 'ready', 'running', 'succeeded', 'failed', 'canceled')),
+    count INTEGER NOT NULL CHECK (count >= 0),
+    PRIMARY KEY (lane, state)
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_unique_key (
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    job_id BLOB NOT NULL,
+    until INTEGER,
+    PRIMARY KEY (scope, key)
+) WITHOUT ROWID;
+
+CREATE INDEX holdfast_unique_key_job ON holdfast_unique_key (job_id);
+
+CREATE TABLE holdfast_worker (
+    id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
+    name TEXT NOT NULL,
+    info TEXT NOT NULL,
+    registered_at INTEGER NOT NULL
+) WITHOUT ROWID;
+

@@ -1,0 +1,70 @@
+"""The PostgreSQL store keeps every promise of the port, on each major version, within one process and among several."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import asyncpg
+import pytest
+
+from holdfast.store.conformance import Harness, ProcessConformance, StoreConformance
+from holdfast.store.postgres import PostgresStore
+from holdfast.system import SystemEnvironment
+
+_EMPTY = """
+DO $$
+DECLARE tables text;
+BEGIN
+    SELECT string_agg(format('%I.%I', schemaname, tablename), ', ') INTO tables
+    FROM pg_tables WHERE schemaname = 'holdfast' AND tablename <> 'meta';
+    IF tables IS NOT NULL THEN
+        EXECUTE 'TRUNCATE ' || tables;
+        UPDATE holdfast.meta SET rewound = '0';
+    END IF;
+END $$
+"""
+
+
+def open_postgres(url: str) -> PostgresStore:
+    """Return a store for a child process, not yet opened."""
+    return PostgresStore(url, SystemEnvironment())
+
+
+class PostgresHarness(Harness):
+    """One database for the module; its tables are emptied, not made again."""
+
+    opener = "tests.store.test_conformance_postgres:open_postgres"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    async def clean(self) -> None:
+        connection = await asyncpg.connect(self._url)
+        try:
+            await connection.execute(_EMPTY)
+        finally:
+            await connection.close()
+
+    async def open(self) -> PostgresStore:
+        store = open_postgres(self._url)
+        await store.open()
+        return store
+
+
+class TestPostgresStore(StoreConformance):
+    @pytest.fixture
+    def harness(self, postgres_url: str) -> PostgresHarness:
+        return PostgresHarness(postgres_url)
+
+
+class TestPostgresProcesses(ProcessConformance):
+    processes: ClassVar[int] = 8
+    jobs: ClassVar[int] = 80_000
+
+    @pytest.fixture
+    def harness(self, postgres_url: str) -> PostgresHarness:
+        return PostgresHarness(postgres_url)

@@ -1,0 +1,78 @@
+"""No statement of the SQLite store walks a table that grows with the jobs, and the hot ones sort nothing."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.core.states import State
+from holdfast.store.sqlite import _sql, schema
+from holdfast.store.sqlite.looking import candidates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCANS = {
+    "reap.lapsed": {"lease"},  # one row for each running job
+    "holding.leases": {"holdfast_lease"},  # as above
+    "stats.counts": {"tally"},  # one row for each lane and state
+    "queues.known": {"holdfast_lane", "holdfast_queue"},  # one row for each lane
+    "queues.paused": {"holdfast_queue"},
+    "workers.workers": {"holdfast_worker"},
+    "writing.last_number": {"holdfast_meta"},  # one row
+    "writing.advance": {"holdfast_meta"},
+    "moving.any_blocker": {"holdfast_blocker"},  # stops at the first row
+}
+"""Tables a statement may read from end to end, and why."""
+
+NOT_TABLES = {"waiting", "claim", "tag", "CONSTANT"}
+
+HOT = ("enqueue", "claim", "settle", "extend", "moving", "promote", "writing")
+"""The files in which nothing may be sorted either."""
+
+SORTS = {"claim.heads"}
+"""Hot, but sorts lanes, not jobs."""
+
+
+def statements() -> Iterator[str]:
+    for file in sorted(resources.files("holdfast.store.sqlite").joinpath("sql").iterdir(), key=lambda file: file.name):
+        operation = file.name.removesuffix(".sql")
+        yield from (f"{operation}.{name}" for name in _sql._statements(operation))
+
+
+def plan(statement: str) -> list[str]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        schema.upgrade(connection, ":memory:")
+        named = re.findall(r"(?<![:\w]):([a-z_]+)", statement)
+        values = dict.fromkeys(named) if named else (None,) * statement.count("?")
+        return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+
+
+def scanned(lines: list[str]) -> set[str]:
+    found = {match[1] for line in lines if (match := re.match(r"SCAN (\S+)", line))}
+    return found - NOT_TABLES
+
+
+@pytest.mark.parametrize("name", [name for name in statements() if not name.startswith("find.")])
+def test_statement_finds_its_rows_by_an_index(name: str) -> None:
+    statement = _sql.sql(name).replace("{ids}", "?, ?")
+    lines = plan(statement)
+    assert scanned(lines) == SCANS.get(name, set()), lines
+    assert not any("AUTOMATIC" in line for line in lines), lines
+    if name.startswith(HOT) and name not in SORTS:
+        assert not any("TEMP B-TREE" in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    "states",
+    [None, {State.RUNNING}, {State.READY, State.SCHEDULED}, {State.FAILED, State.CANCELED}, {State.READY, State.FAILED}],
+)
+def test_lists_walk_backwards_from_the_newest(states: set[State] | None) -> None:
+    lines = plan(candidates(None if states is None else frozenset(states)))
+    assert scanned(lines) == set(), lines
+    assert not any("TEMP B-TREE" in line for line in lines), lines
