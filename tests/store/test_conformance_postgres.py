@@ -11,18 +11,8 @@ from holdfast.store.conformance import Harness, ProcessConformance, StoreConform
 from holdfast.store.postgres import PostgresStore
 from holdfast.system import SystemEnvironment
 
-_EMPTY = """
-DO $$
-DECLARE tables text;
-BEGIN
-    SELECT string_agg(format('%I.%I', schemaname, tablename), ', ') INTO tables
-    FROM pg_tables WHERE schemaname = 'holdfast' AND tablename <> 'meta';
-    IF tables IS NOT NULL THEN
-        EXECUTE 'TRUNCATE ' || tables;
-        UPDATE holdfast.meta SET rewound = '0';
-    END IF;
-END $$
-"""
+_TABLES = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'holdfast' AND tablename <> 'meta'"
+_FEW = 1_000
 
 
 def open_postgres(url: str) -> PostgresStore:
@@ -45,9 +35,17 @@ class PostgresHarness(Harness):
     async def clean(self) -> None:
         connection = await asyncpg.connect(self._url)
         try:
-            await connection.execute(_EMPTY)
+            tables = [f"holdfast.{name}" for (name,) in await connection.fetch(_TABLES)]
+            if tables:
+                await connection.execute(await self._emptying(connection, tables))
         finally:
             await connection.close()
+
+    async def _emptying(self, connection: asyncpg.Connection, tables: list[str]) -> str:
+        """A TRUNCATE makes every file anew: for the few rows of most tests a DELETE is four times as fast."""
+        few = await connection.fetchval(f"SELECT count(*) < {_FEW} FROM (SELECT FROM holdfast.job LIMIT {_FEW}) AS first")
+        empty = [f"DELETE FROM {table}" for table in tables] if few else [f"TRUNCATE {', '.join(tables)}"]
+        return "; ".join([*empty, "UPDATE holdfast.meta SET rewound = '0'"])
 
     async def open(self) -> PostgresStore:
         store = open_postgres(self._url)

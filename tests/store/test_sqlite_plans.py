@@ -30,7 +30,7 @@ SCANS = {
 }
 """Tables a statement may read from end to end, and why."""
 
-NOT_TABLES = {"waiting", "claim", "tag", "CONSTANT"}
+NOT_TABLES = {"waiting", "claim", "tag", "known", "CONSTANT"}
 
 HOT = ("enqueue", "claim", "settle", "extend", "moving", "promote", "writing")
 """The files in which nothing may be sorted either."""

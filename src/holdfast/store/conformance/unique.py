@@ -182,6 +182,16 @@ class UniqueKeys(Subject):
 
         assert (await try_key(world)).status is Enqueue.CREATED
 
+    async def test_key_of_a_job_that_ended_at_once_is_free_for_the_next_of_the_call(self, world: World) -> None:
+        failed = await world.ended(State.FAILED, task=BLOCKER_TASK)
+        dead, alive = world.job(key=KEY, after=(failed,)), world.job(key=KEY)
+
+        answers = await world.enqueue(dead, alive)
+
+        assert answers == [Enqueued(Enqueue.CREATED, dead.id), Enqueued(Enqueue.CREATED, alive.id)]
+        assert await world.states([dead.id, alive.id]) == [State.FAILED, State.READY]
+        await world.check_log(dead.id, alive.id)
+
     async def test_key_stays_with_a_job_that_lives_on(self, world: World) -> None:
         holder = (await try_key(world)).job_id
         for outcome in (Failed(BOOM), Released(), Rescheduled()):

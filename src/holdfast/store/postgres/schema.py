@@ -74,6 +74,8 @@ async def upgrade(connection: Connection, schema: str, target: str) -> tuple[int
     before = await version(connection, schema)
     if before > latest():
         raise too_new(schema, target, before)
+    if before == latest():
+        return before, before
     await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {name}" if before == 0 else "SELECT")
     await connection.execute(f"SET LOCAL search_path TO {name}")
     # bodies name functions that come later in the alphabet
@@ -89,7 +91,11 @@ async def upgrade(connection: Connection, schema: str, target: str) -> tuple[int
 
 async def version(connection: Connection, schema: str) -> int:
     """Return the version of the schema; 0 when there is none."""
-    exists = await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{quoted(schema)}.meta")
+    # Not to_regclass(): it may answer from a cache filled before another session created the schema.
+    exists = await connection.fetchval(
+        "SELECT count(*) = 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'meta'",
+        schema,
+    )
     return await connection.fetchval(f"SELECT version FROM {quoted(schema)}.meta") if exists else 0  # noqa: S608  quoted above
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.job import policy_of
 from holdfast.core.settle import expire
-from holdfast.core.states import TRANSITIONS, Event, State, legal
+from holdfast.core.states import Event, State, legal
 from holdfast.store.port import Promoted, Pruned, Reaped
 from holdfast.store.sqlite._sql import sql
-from holdfast.store.sqlite.moving import locate, move, remove
+from holdfast.store.sqlite.moving import landing, locate, move, remove
 from holdfast.store.sqlite.values import microseconds, uuid_of
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 def promote(writing: Writing, limit: int) -> Promoted:
     """Make due scheduled jobs ready, in `run_at` order; see the port."""
     connection, now = writing.connection, writing.now
-    target = TRANSITIONS[State.SCHEDULED, Event.PROMOTE]
-    if target is not State.READY:
-        raise ValueError("promoting makes jobs ready")
+    target = landing(State.SCHEDULED, Event.PROMOTE)
     rows = connection.execute(sql("promote.due"), (now, max(0, limit))).fetchall()
     ready = []
     for job_id, attempt, failures, lane, entry, _ in rows:

@@ -82,14 +82,20 @@ def locate(writing: Writing, job_id: bytes) -> Standing | None:
     return Standing(job_id, state, lane, entry, attempt, failures, keyed, run_at, lease)
 
 
+def landing(state: State | None, event: Event) -> State:
+    """Return where an event leads that does not remove the job."""
+    target = TRANSITIONS[state, event]
+    if target is None:
+        raise ValueError(f"{event} removes a job instead of moving it")
+    return target
+
+
 def move(writing: Writing, job: Standing, write: Write, *, actor: str, ended: Ended = OUTSIDE) -> None:
     """Let an event that is legal where the job stands happen to it: rows, counts, records, log, key.
 
     Waiters hear of it in `settle_waiters`. Not for events that remove a job, nor for a simple success, which leaves no records.
     """
-    target = TRANSITIONS[job.state, write.event]
-    if target is None:
-        raise ValueError(f"{write.event} removes a job instead of moving it")
+    target = landing(job.state, write.event)
     execute = writing.connection.execute
     execute(sql(LEAVE[job.state]), (job.job_id,))
     if job.state is State.BLOCKED:

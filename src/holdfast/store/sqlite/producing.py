@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from holdfast.core.job import BlockerPolicy, OnConflict, policy_text
 from holdfast.core.outcome import REPLACED, Error
 from holdfast.core.settle import Write
-from holdfast.core.states import TERMINAL, TRANSITIONS, WAITING, Event, State
+from holdfast.core.states import TERMINAL, WAITING, Event, State
 from holdfast.errors import BadJob, StaleLease
 from holdfast.store.port import Enqueue, Enqueued
 from holdfast.store.sqlite._sql import in_chunks, sql
-from holdfast.store.sqlite.moving import Standing, blocker_write, locate, move
+from holdfast.store.sqlite.moving import Standing, blocker_write, landing, locate, move
 from holdfast.store.sqlite.values import due, microseconds, names_text, uuid_of
 
 if TYPE_CHECKING:
@@ -141,9 +141,7 @@ class Enqueuing:
                 job.args,
             )
         )
-        state = TRANSITIONS[None, born]
-        if state is None:
-            raise ValueError(f"{born} does not create a job")
+        state = landing(None, born)
         self.writing.count(lane, None, state)
         return state
 

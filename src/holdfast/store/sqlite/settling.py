@@ -10,7 +10,7 @@ from holdfast.core.settle import Write
 from holdfast.core.states import HOLDER_EVENTS, TERMINAL, TRANSITIONS, Event, State
 from holdfast.store.port import Settled
 from holdfast.store.sqlite._sql import in_chunks, sql
-from holdfast.store.sqlite.moving import Ended, Held, Standing, move
+from holdfast.store.sqlite.moving import Ended, Held, Standing, landing, move
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,9 +104,7 @@ def _succeed(writing: Writing, succeeded: list[tuple[_Row, Write]]) -> None:
     if not succeeded:
         return
     executemany, now = writing.connection.executemany, writing.now
-    state = TRANSITIONS[State.RUNNING, Event.SUCCEED]
-    if state is None:
-        raise ValueError("a success ends a job and does not remove it")
+    state = landing(State.RUNNING, Event.SUCCEED)
     executemany(sql("moving.leave_running"), [(held.job_id,) for held, _ in succeeded])
     executemany(
         sql("settle.succeed"),

@@ -71,7 +71,7 @@ class SqliteStore:
     """Jobs in one file. Several stores, in one process or many on one machine, may share it.
 
     A write waits at most `busy_timeout` seconds for the writes of others. `find` looks at no more than `search_limit`
-    jobs in one call. A store belongs to the process that opened it.
+    jobs in one call. A store belongs to the process that opened it: open it after forking.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class SqliteStore:
         self._create = create
         self._busy_timeout = busy_timeout
         self._search_limit = search_limit
-        self._process = os.getpid()
+        self._process: int | None = None
         self._opening = asyncio.Lock()
         self._open: _Open | None = None
         self._turn = 0
@@ -100,6 +100,7 @@ class SqliteStore:
         async with self._opening:
             if self._open is None:
                 self._open = await self._connect()
+                self._process = os.getpid()
 
     async def _connect(self) -> _Open:
         opened = _Open(
@@ -119,7 +120,7 @@ class SqliteStore:
     async def close(self) -> None:
         """Let go of connections and threads, after what they are doing. Safe to call again."""
         self._check_process()
-        opened, self._open = self._open, None
+        opened, self._open, self._process = self._open, None, None
         if opened is None:
             return
         try:
@@ -150,9 +151,11 @@ class SqliteStore:
         return self._open
 
     def _check_process(self) -> None:
-        if os.getpid() != self._process:
+        if self._process not in (None, os.getpid()):
             # the threads stayed behind in the parent, and SQLite's locks do not survive a fork
-            raise StoreUnavailable(self.path, 0.0, "the store belongs to the process that forked: make a store per process")
+            raise StoreUnavailable(
+                self.path, 0.0, "it was opened by the process this one was forked from: open a store per process"
+            )
 
     def _now(self) -> int:
         return stamp(self._environment.now())

@@ -9,13 +9,13 @@ from uuid import UUID
 from holdfast.core.fairness import Head, order
 from holdfast.core.job import policy_of
 from holdfast.core.lease import Claimed, Extended, Hold, Lease
-from holdfast.core.states import TERMINAL, State
+from holdfast.core.states import TERMINAL, Event, State
 from holdfast.core.text import clean
 from holdfast.errors import UnknownWorker
 from holdfast.store.port import TEXT_LIMIT, Part, PartState, Settled
 from holdfast.store.sqlite._sql import sql
-from holdfast.store.sqlite.moving import locate
-from holdfast.store.sqlite.values import microseconds, moment, moment_or_none, names_of, uuid_of, uuid_or_none
+from holdfast.store.sqlite.moving import landing, locate
+from holdfast.store.sqlite.values import microseconds, moment, moment_or_none, names_of, names_text, uuid_of, uuid_or_none
 
 if TYPE_CHECKING:
     import sqlite3
@@ -54,15 +54,17 @@ def _heads(connection: sqlite3.Connection, request: ClaimRequest) -> list[Head]:
     """Return the lanes this worker may claim from, each with its first job."""
     found: dict[int, tuple[int, Head]] = {}
     # fronts have negative numbers and so come first: where there is one, it holds the lane's head
-    for place, seq, ready_at, task, queue, lane_task, priority, requires in connection.execute(sql("claim.heads")):
-        lane = abs(place)
+    for place, seq, ready_at, queue, task, priority, requires in connection.execute(
+        sql("claim.heads"), (names_text(tuple(sorted(request.tasks))) or "[]",)
+    ):
         if (
-            lane not in found
+            abs(place) not in found
             and (request.queues is None or queue in request.queues)
             and request.capabilities.issuperset(names_of(requires))
-            and (lane_task in request.tasks or not lane_task)
         ):
-            found[lane] = (seq, Head(lane, priority, moment(ready_at)) if task in request.tasks else _NO_HEAD)
+            found[abs(place)] = (seq, Head(abs(place), priority, moment(ready_at)))
+            if not task and connection.execute(sql("claim.head_task"), (place, seq)).fetchone()[0] not in request.tasks:
+                found[abs(place)] = (seq, _NO_HEAD)
     # jobs of one enqueue are ready at the same moment: among those the place decides, for `order` keeps ties as they are
     return [head for _, head in sorted(found.values()) if head is not _NO_HEAD]
 
@@ -124,7 +126,7 @@ def _take(writing: Writing, request: ClaimRequest, lane: int, claims: list[Claim
             )
         )
     for own_lane, jobs in Counter(row[7] for row in rows[:taken]).items():
-        writing.count(own_lane, State.READY, State.RUNNING, jobs)
+        writing.count(own_lane, State.READY, landing(State.READY, Event.CLAIM), jobs)
     connection.execute(sql("claim.remove"), (lane, rows[taken - 1][0]))
     connection.executemany(sql("claim.lease"), leases)
     return taken == len(rows)

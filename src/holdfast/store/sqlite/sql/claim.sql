@@ -10,16 +10,20 @@ WITH RECURSIVE waiting (place) AS (
     FROM waiting
     WHERE waiting.place IS NOT NULL
 )
-SELECT
-    waiting.place, head.seq, head.ready_at, job.task,
-    lane.queue, lane.task, lane.priority, lane.requires
+SELECT waiting.place, head.seq, head.ready_at, lane.queue, lane.task, lane.priority, lane.requires
 FROM waiting
 CROSS JOIN holdfast_lane AS lane ON lane.lane = abs(waiting.place)
 CROSS JOIN holdfast_ready AS head ON head.lane = waiting.place
     AND head.seq = (SELECT min(first.seq) FROM holdfast_ready AS first WHERE first.lane = waiting.place)
-CROSS JOIN holdfast_job AS job ON job.id = head.job_id
-WHERE NOT EXISTS (SELECT 1 FROM holdfast_queue AS queue WHERE queue.name = lane.queue)
+WHERE (lane.task = '' OR lane.task IN (SELECT known.value FROM json_each(?) AS known))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_queue AS queue WHERE queue.name = lane.queue)
 ORDER BY waiting.place
+
+-- name: head_task
+SELECT job.task
+FROM holdfast_ready AS head
+CROSS JOIN holdfast_job AS job ON job.id = head.job_id
+WHERE head.lane = ? AND head.seq = ?
 
 -- name: take
 SELECT
