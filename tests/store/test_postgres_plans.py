@@ -1,18 +1,19 @@
 """What the hot statements of the PostgreSQL store touch depends on what they do, not on what else the tables hold.
 
 Counted in blocks by EXPLAIN (ANALYZE, BUFFERS), never by time. The functions are first planned on empty tables and the tables
-then filled without ANALYZE: the trap that cost the peers seconds per claim. The same counts must hold for plans made on the
-full tables, without statistics and with them.
+then filled without ANALYZE: the trap that cost other queues seconds per claim. The same must hold for plans made on the full
+tables, without statistics and with them.
 
-Two schemas, the same operations on both: `small` holds only the jobs at hand, `large` a million jobs of fifty other tasks
-ahead of them, 200,000 archived ones, 100,000 scheduled for next year and 5,000 live leases.
+Two schemas, the same operations on both. `small` holds a few thousand jobs, just enough that every index has its second
+level. `large` holds a million ready jobs of fifty other tasks, all ahead of those at hand, 200,000 archived ones, 100,000
+scheduled for next year and 5,000 that run.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -21,12 +22,12 @@ import pytest
 import pytest_asyncio
 from uuid_utils.compat import uuid7
 
-from holdfast.core.job import NewJob, Policy, lane_id
-from holdfast.core.outcome import Failed, Released, Succeeded
-from holdfast.core.outcome import Error as JobError
+from holdfast.core.job import NewJob, Policy, Unique, lane_id
+from holdfast.core.lease import Hold
+from holdfast.core.outcome import Error, Failed, Released, Succeeded
 from holdfast.core.retry import Retry
 from holdfast.core.settle import settle
-from holdfast.store.port import ClaimRequest, Progress, Settlement, Worker
+from holdfast.store.port import Answer, ClaimRequest, Progress, Retention, Settled, Settlement, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.system import SystemEnvironment
 from tests.support.probe import Probe
@@ -39,31 +40,35 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FOREIGN = 1_000_000
-ARCHIVED = 200_000
-FUTURE = 100_000
-LIVE = 5_000
-OTHER_TASKS = [f"other.{n}" for n in range(50)]
-TASKS = ("own.a", "own.b", "own.c")
 BATCH = 100
-
+TASKS = ("own.a", "own.b", "own.c")
+OTHERS = tuple(f"other.{n}" for n in range(50))
 BIG = ("job", "ready", "lease", "scheduled", "archive")
-"""The tables that grow with the jobs and that the hot operations use."""
+"""The tables that grow with the jobs."""
 
 PLANNED = ("on empty tables", "on full tables", "with statistics")
 """When the plans were made that the large schema is measured with."""
 
-AGAIN_LATER = Retry(max_attempts=3, initial=3600.0, max=3600.0)
+ONCE = Policy(retry=Retry(max_attempts=1))
+AGAIN_IN_AN_HOUR = Policy(retry=Retry(initial=3600.0, max=3600.0))
 
 
-@dataclass
-class Clock(SystemEnvironment):
-    """The system's clock, which a test may advance."""
+@dataclass(frozen=True)
+class Size:
+    """How much a schema holds of other tasks."""
 
-    ahead: float = 0.0
+    ready: int
+    archived: int
+    scheduled: int
+    running: int
 
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
+    @property
+    def jobs(self) -> int:
+        return self.ready + self.archived + self.scheduled + self.running
+
+
+SMALL = Size(ready=3_000, archived=3_000, scheduled=3_000, running=1_000)
+LARGE = Size(ready=1_000_000, archived=200_000, scheduled=100_000, running=5_000)
 
 
 @dataclass
@@ -71,223 +76,285 @@ class Side:
     """One schema: its store, and a probe for each moment at which plans were made."""
 
     schema: str
-    url: str
-    clock: Clock
     store: PostgresStore
     admin: asyncpg.Connection[asyncpg.Record]
-    stack: AsyncExitStack
     worker: UUID = field(default_factory=uuid4)
     probes: dict[str, Probe] = field(default_factory=dict)
 
     @classmethod
     async def open(cls, schema: str, url: str, stack: AsyncExitStack) -> Side:
-        clock = Clock()
-        # one connection, so that it is always the one that made its plans on the empty tables
-        store = PostgresStore(url, clock, schema=schema, pool_size=1)
+        # One connection: always the one that made its plans on the empty tables.
+        store = PostgresStore(url, SystemEnvironment(), schema=schema, pool_size=1)
         await store.open()
         stack.push_async_callback(store.close)
         admin = await asyncpg.connect(url, server_settings={"search_path": schema})
         stack.push_async_callback(admin.close)
-        side = cls(schema, url, clock, store, admin, stack)
+        for [table] in await admin.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema):
+            # A vacuum in the middle would have the plans made anew.
+            await admin.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        side = cls(schema, store, admin)
         await store.register(Worker(id=side.worker, name="w"))
-        for table in await admin.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema):
-            # a vacuum in the middle would throw the plans away
-            await admin.execute(f"ALTER TABLE {table[0]} SET (autovacuum_enabled = off)")
         return side
 
-    async def plan_now(self, when: str) -> None:
-        """Open a probe and let it make its plans on the tables as they are."""
-        self.probes[when] = await self.stack.enter_async_context(Probe(self.store))
+    async def plan(self, when: str, stack: AsyncExitStack) -> None:
+        """Open a probe and let it make its plans on the tables as they are now."""
+        self.probes[when] = await stack.enter_async_context(Probe(self.store))
         for operation in OPERATIONS:
-            await OPERATIONS[operation](self, when, 3)
+            await self.run(operation, 3, planned=when)
 
-    # the operations, each on jobs of its own, each leaving things much as they were
+    async def run(self, operation: str, count: int, *, planned: str | None) -> Probe:
+        """Carry out an operation on `count` jobs of its own; watched by a probe unless `planned` is None."""
+        probe = self.probes[planned or PLANNED[0]]
+        await OPERATIONS[operation](self, count, probe.watch(operation) if planned else nullcontext())
+        return probe
 
-    async def jobs(self, count: int, **fields: Any) -> list[NewJob]:
+    async def enqueue(self, count: int, **fields: Any) -> list[UUID]:
         jobs = [NewJob(id=uuid7(), task=TASKS[n % 3], args='{"n": 1}', **fields) for n in range(count)]
         await self.store.enqueue(jobs)
-        return jobs
+        return [job.id for job in jobs]
 
-    def request(self, count: int, *, look: bool = False) -> ClaimRequest:
-        return ClaimRequest(worker=self.worker, tasks=frozenset(TASKS), limit=count, look=look)
-
-    async def claimed(self, count: int, **fields: Any) -> list[Claimed]:
-        await self.jobs(count, **fields)
-        claimed = await self.store.claim(self.request(count, look=True))
+    async def claim(self, count: int, *, look: bool = True) -> list[Claimed]:
+        request = ClaimRequest(worker=self.worker, tasks=frozenset(TASKS), limit=count, look=look)
+        claimed = await self.store.claim(request)
         assert len(claimed) == count
         return claimed
 
-    async def end(self, claimed: Sequence[Claimed]) -> None:
-        answers = await self.store.settle([ended(job, Succeeded("1")) for job in claimed])
-        assert all(answer.accepted for answer in answers)
+    async def running(self, count: int, **fields: Any) -> list[Claimed]:
+        await self.enqueue(count, **fields)
+        return await self.claim(count)
 
-    async def wait_for(self, condition: str) -> None:
-        """Ask until the database's own clock has moved past something."""
-        while not await self.admin.fetchval(f"SELECT {condition}"):
-            await asyncio.sleep(0)
+    async def succeed(self, claimed: Sequence[Claimed]) -> None:
+        await self.settle(claimed, [Succeeded("1")])
 
+    async def settle(self, claimed: Sequence[Claimed], outcomes: Sequence[Outcome]) -> None:
+        """Settle with these outcomes in turn."""
+        settlements = [
+            Settlement(job.lease, settle(outcomes[n % len(outcomes)], job.policy.retry, 0, job.claimed_at, lambda: 0.5))
+            for n, job in enumerate(claimed)
+        ]
+        assert all(answer.accepted for answer in await self.store.settle(settlements))
 
-def ended(job: Claimed, outcome: Outcome) -> Settlement:
-    return Settlement(job.lease, settle(outcome, job.policy.retry, job.failures, job.claimed_at, lambda: 0.5))
+    async def tick(self) -> None:
+        """Return once the database's clock has moved on by two milliseconds."""
+        until = await self.admin.fetchval("SELECT clock_timestamp() + interval '2 ms'")
+        while await self.admin.fetchval("SELECT clock_timestamp() < $1", until):
+            pass
 
+    async def seq_scans(self) -> dict[str, int]:
+        """Return how often each big table was read from end to end by the store."""
+        await self.store._db.execute("SELECT pg_stat_force_next_flush()")
+        sql = "SELECT relname, seq_scan FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = ANY ($2)"
+        return {row[0]: row[1] for row in await self.admin.fetch(sql, self.schema, BIG)}
 
-async def enqueue(side: Side, when: str, count: int) -> None:
-    with side.probes[when].watch("enqueue"):
-        await side.jobs(count)
-    await side.end(await side.store.claim(side.request(count, look=True)))
-
-
-async def claim(side: Side, when: str, count: int) -> None:
-    """A claim that trusts its last look, as all but one a second do."""
-    await side.jobs(count + 1)
-    [first] = await side.store.claim(side.request(1, look=True))
-    with side.probes[when].watch("claim"):
-        claimed = await side.store.claim(side.request(count))
-    assert len(claimed) == count
-    await side.end([first, *claimed])
-
-
-async def look_and_claim(side: Side, when: str, count: int) -> None:
-    await side.jobs(count)
-    with side.probes[when].watch("look and claim"):
-        claimed = await side.store.claim(side.request(count))
-    assert len(claimed) == count
-    await side.end(claimed)
+    async def lease_updates(self) -> tuple[int, int]:
+        """Return how many lease rows were updated, and how many of these updates were HOT."""
+        await self.store._db.execute("SELECT pg_stat_force_next_flush()")
+        sql = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'lease'"
+        row = await self.admin.fetchrow(sql, self.schema)
+        assert row is not None
+        return row[0], row[1]
 
 
-async def settle_good(side: Side, when: str, count: int) -> None:
-    claimed = await side.claimed(count)
-    with side.probes[when].watch("settle"):
-        await side.end(claimed)
+# -- the operations, each on jobs of its own and within `watched`, each leaving the tables about as full as they were ------
+
+Watched = AbstractContextManager[None]
 
 
-async def settle_mixed(side: Side, when: str, count: int) -> None:
-    """A third each: succeeded, to be tried again in an hour, given back."""
-    claimed = await side.claimed(count, policy=Policy(retry=AGAIN_LATER))
-    outcomes: tuple[Outcome, ...] = (Succeeded("1"), Failed(JobError("BOOM")), Released())
-    with side.probes[when].watch("settle mixed"):
-        answers = await side.store.settle([ended(job, outcomes[n % 3]) for n, job in enumerate(claimed)])
-    assert all(answer.accepted for answer in answers)
-    await side.end(await side.store.claim(side.request(count, look=True)))
+async def enqueue(side: Side, count: int, watched: Watched) -> None:
+    with watched:
+        await side.enqueue(count)
+    await side.succeed(await side.claim(count))
 
 
-async def extend(side: Side, when: str, count: int) -> None:
-    claimed = await side.claimed(count)
-    with side.probes[when].watch("extend"):
-        held = await side.store.extend([job.lease for job in claimed])
-    assert {answer.hold for answer in held} == {"held"}
-    await side.end(claimed)
+async def enqueue_unique(side: Side, count: int, watched: Watched) -> None:
+    jobs = [NewJob(id=uuid7(), task=TASKS[0], unique=Unique(key=f"{uuid4()}", scope="s")) for _ in range(count)]
+    with watched:
+        await side.store.enqueue(jobs)
+    await side.succeed(await side.claim(count))
 
 
-async def progress(side: Side, when: str, count: int) -> None:
-    claimed = await side.claimed(count)
-    with side.probes[when].watch("progress"):
+async def claim(side: Side, count: int, watched: Watched) -> None:
+    """As all claims but one a second: trusting the last look."""
+    await side.enqueue(count + 1)
+    first = await side.claim(1)
+    with watched:
+        claimed = await side.claim(count, look=False)
+    await side.succeed(first + claimed)
+
+
+async def look_and_claim(side: Side, count: int, watched: Watched) -> None:
+    await side.enqueue(count)
+    with watched:
+        claimed = await side.claim(count)
+    await side.succeed(claimed)
+
+
+async def settle_well(side: Side, count: int, watched: Watched) -> None:
+    claimed = await side.running(count)
+    with watched:
+        await side.succeed(claimed)
+
+
+async def settle_mixed(side: Side, count: int, watched: Watched) -> None:
+    """A third each succeeds, fails and rests for an hour, is given back."""
+    claimed = await side.running(count, policy=AGAIN_IN_AN_HOUR)
+    with watched:
+        await side.settle(claimed, [Succeeded("1"), Failed(Error("BOOM")), Released()])
+    await side.succeed(await side.claim(count // 3))
+
+
+async def settle_again(side: Side, count: int, watched: Watched) -> None:
+    """After an unknown outcome."""
+    claimed = await side.running(count)
+    await side.succeed(claimed)
+    with watched:
+        await side.succeed(claimed)
+
+
+async def extend(side: Side, count: int, watched: Watched) -> None:
+    claimed = await side.running(count)
+    with watched:
+        answers = await side.store.extend([job.lease for job in claimed])
+    assert {answer.hold for answer in answers} == {Hold.HELD}
+    await side.succeed(claimed)
+
+
+async def extend_lost(side: Side, count: int, watched: Watched) -> None:
+    claimed = await side.running(count)
+    await side.succeed(claimed)
+    with watched:
+        answers = await side.store.extend([job.lease for job in claimed])
+    assert {answer.hold for answer in answers} == {Hold.ENDED}
+
+
+async def progress(side: Side, count: int, watched: Watched) -> None:
+    claimed = await side.running(count)
+    with watched:
         answers = await side.store.progress([Progress(job.lease, 50.0, "half") for job in claimed])
-    assert {str(answer) for answer in answers} == {"applied"}
-    await side.end(claimed)
+    assert set(answers) == {Settled.APPLIED}
+    await side.succeed(claimed)
 
 
-async def promote(side: Side, when: str, count: int) -> None:
-    await side.store.promote(count)  # folds now, and not again within five seconds of the stopped clock
-    await side.jobs(count, delay=0.001)
-    await side.wait_for(
-        f"count(*) >= {count} FROM (SELECT FROM scheduled WHERE run_at <= clock_timestamp() ORDER BY run_at LIMIT {count}) s"
-    )
-    with side.probes[when].watch("promote"):
+async def promote(side: Side, count: int, watched: Watched) -> None:
+    side.store._next_fold = 0.0
+    await side.store.promote(count)  # folds the counts, which is not what is watched here
+    await side.enqueue(count, delay=0.001)
+    await side.tick()
+    with watched:
         promoted = await side.store.promote(count)
     assert promoted.count == count
-    await side.end(await side.store.claim(side.request(count, look=True)))
+    await side.succeed(await side.claim(count))
 
 
-async def reap(side: Side, when: str, count: int) -> None:
-    for _ in range(3):  # the reaper has looked before: what it knows it does not read again
+async def reap(side: Side, count: int, watched: Watched) -> None:
+    for _ in range(3):  # a reaper has looked before: what it knows it does not read again
         assert await side.store.reap(count) == []
-    await side.claimed(count, lease=0.001, policy=Policy(retry=Retry(max_attempts=1)))
-    await side.wait_for("max(no) < 0 FROM lease" if False else "pg_sleep(0) IS NOT NULL")
-    await side.wait_for("NOT EXISTS (SELECT FROM lease WHERE lease_ms = 1 AND expires_at > clock_timestamp())")
-    with side.probes[when].watch("reap"):
+    await side.running(count, lease=0.001, policy=ONCE)
+    await side.tick()
+    with watched:
         reaped = await side.store.reap(count)
     assert len(reaped) == count
 
 
-OPERATIONS: dict[str, Callable[[Side, str, int], Awaitable[None]]] = {
+async def cancel(side: Side, count: int, watched: Watched) -> None:
+    ids = await side.enqueue(count)
+    with watched:
+        answers = await side.store.cancel(ids)
+    assert set(answers) == {Answer.DONE}
+
+
+async def get(side: Side, count: int, watched: Watched) -> None:
+    ids = await side.enqueue(count)
+    with watched:
+        found = await side.store.get(ids)
+    assert all(found)
+    await side.succeed(await side.claim(count))
+
+
+async def prune(side: Side, count: int, watched: Watched) -> None:
+    with watched:
+        pruned = await side.store.prune(Retention(succeeded=0.0), limit=count)
+    assert pruned.count == count
+
+
+OPERATIONS: dict[str, Callable[[Side, int, Watched], Awaitable[None]]] = {
     "enqueue": enqueue,
+    "enqueue unique": enqueue_unique,
     "claim": claim,
     "look and claim": look_and_claim,
-    "settle": settle_good,
+    "settle": settle_well,
     "settle mixed": settle_mixed,
+    "settle again": settle_again,
     "extend": extend,
+    "extend lost": extend_lost,
     "progress": progress,
     "promote": promote,
     "reap": reap,
+    "cancel": cancel,
+    "get": get,
+    "prune": prune,
 }
 
 
-async def fill(side: Side) -> None:
-    """Put the million ahead, by plain inserts of the rows the operations would have left. No ANALYZE."""
-    await side.admin.execute(
-        """
-        CREATE FUNCTION old_id(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS
-            $$ SELECT (lpad(to_hex(1600000000000 + n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid $$
-        """
-    )
-    lanes = [lane_id("default", task, 5, ()) for task in OTHER_TASKS]
-    everything = FOREIGN + ARCHIVED + FUTURE + LIVE
-    start = await side.admin.fetchval("SELECT setval('place', last_value + $1) - $1 FROM place", everything)
-    await side.admin.execute(
-        "INSERT INTO lane SELECT id, id, 'default', task, 5, '[]' FROM unnest($1::bigint[], $2::text[]) AS l(id, task)",
-        lanes,
-        OTHER_TASKS,
-    )
-    state = f"CASE WHEN n <= {FOREIGN} THEN 'ready' WHEN n <= {FOREIGN + ARCHIVED} THEN 'archive' END"
-    del state
-    jobs = f"""
-        INSERT INTO job (id, place, lane, entry, created_at, run_at, lease_ms, priority, born, task, queue, args)
-        SELECT old_id(n), $3 + n, l, l, now(), CASE WHEN scheduled THEN now() + interval '1 year' END, 60000, 5,
-            CASE WHEN scheduled THEN 'scheduled' ELSE 'ready' END, ($2::text[])[n % 50 + 1], 'default', '{{"n": 1}}'
-        FROM generate_series(1, {everything}) n
-        CROSS JOIN LATERAL (SELECT ($1::bigint[])[n % 50 + 1] AS l, n > {FOREIGN + ARCHIVED} AND n <= {FOREIGN + ARCHIVED + FUTURE} AS scheduled) s
-    """
-    ready = f"""
-        INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved)
-        SELECT ($1::bigint[])[n % 50 + 1], $2 + n, old_id(n), now(), 0, 0, false FROM generate_series(1, {FOREIGN}) n
-    """
-    archive = f"""
-        INSERT INTO archive (job_id, lane, finished_at, claimed_at, token, worker, attempt, failures, late, state, result)
-        SELECT old_id(n), ($1::bigint[])[n % 50 + 1], now(), now(), gen_random_uuid(), 1, 1, 0, false, 'succeeded', '1'
-        FROM generate_series({FOREIGN + 1}, {FOREIGN + ARCHIVED}) n
-    """
-    scheduled = f"""
-        INSERT INTO scheduled (job_id, run_at, attempt, failures)
-        SELECT old_id(n), now() + interval '1 year' + n * interval '1 s', 0, 0
-        FROM generate_series({FOREIGN + ARCHIVED + 1}, {FOREIGN + ARCHIVED + FUTURE}) n
-    """
-    live = f"""
-        INSERT INTO lease (job_id, token, no, lane, place, claimed_at, expires_at, lease_ms, worker, attempt, failures, keyed)
-        SELECT old_id(n), gen_random_uuid(), nextval('claim_no'), ($1::bigint[])[n % 50 + 1], $2 + n, now(),
-            now() + interval '1 h', 3600000, 1, 1, 0, false
-        FROM generate_series({everything - LIVE + 1}, {everything}) n
-    """
-    counted = f"""
-        INSERT INTO tally (lane, ready, succeeded, scheduled, running)
-        SELECT l, {FOREIGN // 50}, {ARCHIVED // 50}, {FUTURE // 50}, {LIVE // 50} FROM unnest($1::bigint[]) l
-    """
-
-    async def rest() -> None:
-        other = await asyncpg.connect(side.url, server_settings={"search_path": side.schema})
-        try:
-            await other.execute(ready, lanes, start)
-            await other.execute(archive, lanes)
-            await other.execute(scheduled)
-            await other.execute(live, lanes, start)
-            await other.execute(counted, lanes)
-        finally:
-            await other.close()
-
-    await asyncio.gather(side.admin.execute(jobs, lanes, OTHER_TASKS, start), rest())
+# -- the tables ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
+HELPERS = """
+CREATE FUNCTION old_id(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS  -- a UUIDv7 of April 2022, in the order of n
+    $$ SELECT ('0' || to_hex(x'18000000000'::bigint + n) || '70008000000000000000')::uuid $$;
+CREATE FUNCTION lane_of(n bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+    $$ SELECT (ARRAY[{lanes}])[n % 50 + 1] $$;
+"""
+
+JOBS = """
+INSERT INTO job (id, place, lane, entry, created_at, run_at, lease_ms, priority, born, task, queue, args)
+SELECT old_id(n), {place} + n, lane_of(n), lane_of(n), now(), CASE WHEN later THEN now() + interval '1 year' END, 60000, 5,
+    CASE WHEN later THEN 'scheduled' ELSE 'ready' END, 'other.' || n % 50, 'default', '{{"n": 1}}'
+FROM generate_series(1, {jobs}) n CROSS JOIN LATERAL (SELECT n BETWEEN {to_archived} + 1 AND {to_scheduled} AS later) s
+"""
+
+STATES = """
+INSERT INTO lane SELECT lane_of(n), lane_of(n), 'default', 'other.' || n, 5, '[]' FROM generate_series(0, 49) n;
+
+INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved)
+SELECT lane_of(n), {place} + n, old_id(n), now(), 0, 0, false FROM generate_series(1, {ready}) n;
+
+INSERT INTO archive (job_id, lane, finished_at, claimed_at, token, worker, attempt, failures, late, state, result)
+SELECT old_id(n), lane_of(n), now(), now(), gen_random_uuid(), 1, 1, 0, false, 'succeeded', '1'
+FROM generate_series({ready} + 1, {to_archived}) n;
+
+INSERT INTO scheduled (job_id, run_at, attempt, failures)
+SELECT old_id(n), now() + interval '1 year', 0, 0 FROM generate_series({to_archived} + 1, {to_scheduled}) n;
+
+INSERT INTO lease (job_id, token, no, lane, place, claimed_at, expires_at, lease_ms, worker, attempt, failures, keyed)
+SELECT old_id(n), gen_random_uuid(), nextval('claim_no'), lane_of(n), {place} + n, now(), now() + interval '1 h', 3600000, 1,
+    1, 0, false
+FROM generate_series({to_scheduled} + 1, {jobs}) n;
+
+INSERT INTO tally (lane, ready, succeeded, scheduled, running)
+SELECT lane_of(n), {ready} / 50, {archived} / 50, {scheduled} / 50, {running} / 50 FROM generate_series(0, 49) n;
+"""
+
+
+async def fill(side: Side, size: Size) -> None:
+    """Insert the rows that so many jobs of other tasks would have left, older than any made here. No ANALYZE."""
+    values = {
+        "lanes": ", ".join(str(lane_id("default", task, 5, ())) for task in OTHERS),
+        "place": await side.admin.fetchval("SELECT setval('place', last_value + $1) - $1 FROM place", size.jobs),
+        "to_archived": size.ready + size.archived,
+        "to_scheduled": size.ready + size.archived + size.scheduled,
+        "jobs": size.jobs,
+        **asdict(size),
+    }
+    await side.admin.execute(HELPERS.format_map(values))
+    other = await asyncpg.connect(side.store._db.url, server_settings={"search_path": side.schema})
+    try:
+        await asyncio.gather(side.admin.execute(JOBS.format_map(values)), other.execute(STATES.format_map(values)))
+    finally:
+        await other.close()
+
+
+@dataclass(frozen=True)
 class Sides:
     small: Side
     large: Side
@@ -295,32 +362,71 @@ class Sides:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sides(postgres_url: str) -> AsyncIterator[Sides]:
-    import time
-
     async with AsyncExitStack() as stack:
-        sides = Sides(await Side.open("small", postgres_url, stack), await Side.open("large", postgres_url, stack))
-        for side in (sides.small, sides.large):
-            for _ in range(2):
-                await side.plan_now(PLANNED[0])
-        t = time.monotonic()
-        await fill(sides.large)
-        print("fill", time.monotonic() - t)
-        await sides.large.plan_now(PLANNED[1])
-        t = time.monotonic()
-        await sides.large.admin.execute("ANALYZE")
-        print("analyze", time.monotonic() - t)
-        await sides.large.plan_now(PLANNED[2])
-        yield sides
+        small = await Side.open("small", postgres_url, stack)
+        large = await Side.open("large", postgres_url, stack)
+        for side, size in ((small, SMALL), (large, LARGE)):
+            await side.plan(PLANNED[0], stack)
+            await fill(side, size)
+        await large.plan(PLANNED[1], stack)
+        await large.admin.execute("ANALYZE")
+        await large.plan(PLANNED[2], stack)
+        yield Sides(small, large)
 
 
-async def test_figures(sides: Sides) -> None:
+# -- the tests -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("planned", PLANNED)
+@pytest.mark.parametrize("count", [1, BATCH])
+async def test_a_claim_behind_a_million_foreign_jobs_costs_what_it_costs_without_them(
+    sides: Sides, count: int, planned: str
+) -> None:
+    small = await sides.small.run("claim", count, planned=PLANNED[0])
+    large = await sides.large.run("claim", count, planned=planned)
+    assert small.statements("claim") == large.statements("claim") == 1
+    # What a million rows must cost: the index of `job` has one level more, which every claimed job walks down once, and so
+    # has that of `ready`, which the claim walks down once per lane. And two per cent: pages that happen to be full.
+    levels = count + len(TASKS)
+    assert large.buffers("claim") <= 1.02 * small.buffers("claim") + levels
+
+
+@pytest.mark.parametrize("planned", PLANNED)
+async def test_a_look_reads_each_lane_once_however_much_it_holds(sides: Sides, planned: str) -> None:
+    small = await sides.small.run("look and claim", BATCH, planned=PLANNED[0])
+    large = await sides.large.run("look and claim", BATCH, planned=planned)
+    assert small.statements("look and claim") == large.statements("look and claim") == 2
+    lanes = len(TASKS) + len(OTHERS)
+    # The first row of the lane and of its front: two walks down `ready_pkey`, which has three levels, and one row.
+    assert large.seen("look and claim")[0].buffers <= lanes * (2 * 3 + 1) + 10
+
+
+@pytest.mark.parametrize("planned", PLANNED)
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_a_batch_costs_the_same_in_a_large_store(sides: Sides, operation: str, planned: str) -> None:
+    small = await sides.small.run(operation, BATCH, planned=PLANNED[0])
+    large = await sides.large.run(operation, BATCH, planned=planned)
+    assert large.statements(operation) == small.statements(operation)
+    # One level more in the indexes of `job`, `ready`, `archive` and `scheduled`: half as much again where an operation does
+    # little else than walk down them (get, extend of what is lost), nothing where it works on leases (extend, progress).
+    assert large.buffers(operation) <= 1.5 * small.buffers(operation)
+
+
+async def test_no_operation_reads_a_big_table_from_end_to_end(sides: Sides) -> None:
+    before = await sides.large.seq_scans()
+    assert set(before) == set(BIG)
     for operation in OPERATIONS:
-        for n in (1, BATCH):
-            await OPERATIONS[operation](sides.small, PLANNED[0], n)
-            p = sides.small.probes[PLANNED[0]]
-            out = [f"{p.buffers(operation)}/{p.statements(operation)} {[s.buffers for s in p.seen(operation)]}"]
-            for when in PLANNED:
-                await OPERATIONS[operation](sides.large, when, n)
-                p = sides.large.probes[when]
-                out.append(f"{p.buffers(operation)}/{p.statements(operation)} {[s.buffers for s in p.seen(operation)]}")
-            print(operation, n, *out, sep=" | ")
+        await sides.large.run(operation, BATCH, planned=None)
+        assert await sides.large.seq_scans() == before, operation
+
+
+async def test_heartbeats_stay_hot(sides: Sides) -> None:
+    claimed = await sides.large.running(1_000)
+    updated, hot = await sides.large.lease_updates()
+    for _ in range(30):
+        for part in (claimed[:500], claimed[500:]):
+            await sides.large.store.extend([job.lease for job in part])
+    updated_after, hot_after = await sides.large.lease_updates()
+    await sides.large.succeed(claimed)
+    assert updated_after - updated == 30_000
+    assert (hot_after - hot) / 30_000 >= 0.95

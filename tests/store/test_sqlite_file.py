@@ -142,21 +142,20 @@ async def use(store):
     await store.stats()
     await store.close()
 
-async def main(store, opened):
-    if opened:
-        await store.open()
-    if not (child := os.fork()):
-        return store
-    status = os.waitpid(child, 0)[1]
-    await store.close()
-    sys.exit(os.waitstatus_to_exitcode(status))
-
-store = asyncio.run(main(SqliteStore(sys.argv[1], SystemEnvironment()), sys.argv[2] == "opened"))
-try:
-    asyncio.new_event_loop().run_until_complete(use(store))
-except StoreUnavailable as error:
-    os._exit(7 if "open a store per process" in str(error) else 1)
-os._exit(0)
+store = SqliteStore(sys.argv[1], SystemEnvironment())
+loop = asyncio.new_event_loop()
+if sys.argv[2] == "opened":
+    loop.run_until_complete(store.open())
+if not (child := os.fork()):
+    try:
+        asyncio.new_event_loop().run_until_complete(use(store))
+    except StoreUnavailable as error:
+        os._exit(7 if "open a store per process" in str(error) else 1)
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+loop.run_until_complete(store.close())
+loop.close()
+sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 

@@ -67,7 +67,7 @@ class Probe:
         async def run(work: Callable[[Any], Awaitable[T]]) -> T:
             return await real(lambda connection: work(_Watched(self, connection, seen)))
 
-        self._db.run = run  # type: ignore[method-assign]
+        self._db.run = run  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:

@@ -117,7 +117,8 @@ class Connections:
                     raise
                 await asyncio.sleep(self._environment.random() * 0.01 * 2 ** min(attempt, 5))
             except UNAVAILABLE as error:
-                self._lost()
+                if not isinstance(error, asyncpg.QueryCanceledError):  # the connection is as good as before
+                    self._lost()
                 raise self._unavailable(error, started) from error
             else:
                 if self._down:

@@ -153,9 +153,7 @@ class SqliteStore:
     def _check_process(self) -> None:
         if self._process not in (None, os.getpid()):
             # the threads stayed behind in the parent, and SQLite's locks do not survive a fork
-            raise StoreUnavailable(
-                self.path, 0.0, "it was opened by the process this one was forked from: open a store per process"
-            )
+            raise StoreUnavailable(self.path, 0.0, "it was opened before this process was forked: open a store per process")
 
     def _now(self) -> int:
         return stamp(self._environment.now())
