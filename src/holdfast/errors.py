@@ -90,14 +90,14 @@ class MissingExtra(HoldfastError, ImportError):
 class StoreUnavailable(HoldfastError, ConnectionError):
     """The database did not answer; `target` is where, `waited` how many seconds were spent trying."""
 
-    def __init__(self, target: str, waited: float, cause: str) -> None:
+    def __init__(
+        self, target: str, waited: float, cause: str, *, fix: str = "Check that the server runs there and accepts connections"
+    ) -> None:
         self.target = target
         self.waited = waited
         self.cause = cause
-        super().__init__(
-            f"cannot reach the database at {target} (tried for {waited:.1f} s): {cause}. "
-            "Check that the server runs there and accepts connections."
-        )
+        self.fix = fix
+        super().__init__(f"cannot reach the database at {target} (tried for {waited:.1f} s): {cause}. {fix}.")
 
 
 class SchemaError(HoldfastError):

@@ -273,6 +273,19 @@ class Lists(Subject):
         states = await world.states(ids(jobs))
         assert states == [None, State.CANCELED] * 5
 
+    async def test_prune_looks_at_no_more_than_its_limit(self, world: World) -> None:
+        await world.enqueue(*world.jobs(10))
+        await world.store.settle([world.settlement(claim, Succeeded()) for claim in await world.claim(10)])
+        await world.store.rewind(HOUR)
+
+        first = await world.store.prune(Retention(succeeded=60), limit=4)
+        second = await world.store.prune(Retention(succeeded=60), limit=4, after=first.after)
+        third = await world.store.prune(Retention(succeeded=60), limit=4, after=second.after)
+
+        assert [first.count, second.count, third.count] == [4, 4, 2]
+        assert third.after is None
+        await world.check_counts()
+
     async def test_prune_without_retention_keeps_everything(self, world: World) -> None:
         job_id = await world.ended(State.FAILED)
         await world.store.rewind(1_000 * HOUR)

@@ -206,6 +206,15 @@ class Records(Subject):
         assert all(answer.accepted for answer in answers)
         assert (await world.view(claimed.job_id)).progress == 30
 
+    async def test_checkpoint_extends_the_lease(self, world: World) -> None:
+        claimed = await world.claimed()
+        await world.lapse()
+
+        assert (await world.part(claimed, "part")).accepted
+
+        assert not (await world.view(claimed.job_id)).lapsed
+        assert await world.store.reap(10) == [], "the reaper took a lease that a checkpoint had extended"
+
     async def test_parts_survive_retries_and_the_end(self, world: World) -> None:
         job_id = await world.create()
         claimed = await world.claim_only(job_id)

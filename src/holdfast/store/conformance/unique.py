@@ -250,9 +250,11 @@ class UniqueKeys(Subject):
 
         before.check_unchanged(await world.snapshot(job_id, holder), "reopening into a taken key")
 
-    async def test_one_of_two_reopened_in_a_call_gets_the_key(self, world: World) -> None:
-        first = await world.ended(State.FAILED, key=KEY)
-        second = await world.ended(State.FAILED, key=KEY)
+    @pytest.mark.parametrize("older_first", [True, False])
+    async def test_first_of_two_reopened_in_a_call_gets_the_key(self, world: World, *, older_first: bool) -> None:
+        older = await world.ended(State.FAILED, key=KEY)
+        newer = await world.ended(State.FAILED, key=KEY)
+        first, second = (older, newer) if older_first else (newer, older)
 
         assert await world.store.reopen([first, second]) == [Answer.DONE, Answer.KEY_TAKEN]
 

@@ -67,6 +67,8 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
     Stopped("enough"),
     Failed(BOOM, fatal=True),
 )
+TOUCHES: Final = ("extend", "progress", "checkpoint", "flag_free", "enqueue a child")
+STEERING: Final = ("cancel", "cancel", "complete", "fail", "delete", "reopen", "reopen")
 WORKERS: Final = {"one": UUID(int=1), "two": UUID(int=2)}
 
 picks = st.integers(0, 40)
@@ -218,20 +220,6 @@ class Walk(RuleBasedStateMachine):
         self.jobs += jobs
         self._together(lambda: self.both(lambda side: side.store.enqueue(jobs), list), ordered={job.id for job in jobs})
 
-    @precondition(lambda self: self.jobs)
-    @rule(which=picks)
-    def enqueue_again(self, which: int) -> None:
-        """Repeat an enqueue."""
-        self.both(lambda side: side.store.enqueue([self.pick(which)]), list)
-
-    @precondition(lambda self: self.holders)
-    @rule(which=picks, task=st.sampled_from(TASKS))
-    def enqueue_child(self, which: int, task: str) -> None:
-        """Enqueue under a lease, current or not."""
-        self.jobs.append(NewJob(id=_id(len(self.jobs) + 1), task=task, queue="a"))
-        index = -1 - which % len(self.holders)
-        self.both(lambda side: side.store.enqueue([self.jobs[-1]], under=side.leases[index]), list)
-
     # working
 
     @rule(worker=st.sampled_from(sorted(WORKERS)), queues=st.sampled_from((None, None, *QUEUES)))
@@ -290,100 +278,73 @@ class Walk(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: self.holders)
-    @rule(which=st.lists(picks, min_size=1, max_size=3, unique=True))
-    def extend(self, which: list[int]) -> None:
-        """Extend leases, current or not."""
-        indexes = [self._lease(number) for number in which]
-        self.both(lambda side: side.store.extend([side.leases[index] for index in indexes]), _shown_extensions)
-
-    @precondition(lambda self: self.holders)
-    @rule(which=picks, percent=st.integers(0, 100))
-    def progress(self, which: int, percent: int) -> None:
-        """Write progress."""
+    @rule(which=picks, percent=st.integers(0, 100), operation=st.sampled_from(TOUCHES))
+    def touch(self, which: int, percent: int, operation: str) -> None:
+        """Let a holder write, current or not, without ending its attempt."""
         index = self._lease(which)
-        self.both(lambda side: side.store.progress([Progress(side.leases[index], percent, f"step {percent}")]), _shown_writes)
-
-    @precondition(lambda self: self.holders)
-    @rule(which=picks, name=st.sampled_from("pq"), state=st.sampled_from(PartState))
-    def checkpoint(self, which: int, name: str, state: PartState) -> None:
-        """Write a part."""
-        index = self._lease(which)
-        self.both(lambda side: side.store.checkpoint([Checkpoint(side.leases[index], Part(name, state))]), _shown_writes)
-
-    @precondition(lambda self: self.holders)
-    @rule(which=picks)
-    def flag_free(self, which: int) -> None:
-        """Say that the expiry of a lease is nobody's fault."""
-        index = self._lease(which)
-        self.both(lambda side: side.store.flag_free([side.leases[index]]), _shown_writes)
+        match operation:
+            case "extend":
+                self.both(lambda side: side.store.extend([side.leases[index]]), _shown_extensions)
+            case "progress":
+                self.both(lambda side: side.store.progress([Progress(side.leases[index], percent)]), _shown_writes)
+            case "checkpoint":
+                part = Part(f"part {percent % 2}", list(PartState)[percent % 5])
+                self.both(lambda side: side.store.checkpoint([Checkpoint(side.leases[index], part)]), _shown_writes)
+            case "flag_free":
+                self.both(lambda side: side.store.flag_free([side.leases[index]]), _shown_writes)
+            case _:
+                child = NewJob(id=_id(len(self.jobs) + 1), task="x", queue="a")
+                self.jobs.append(child)
+                self.both(lambda side: side.store.enqueue([child], under=side.leases[index]), list)
 
     @precondition(lambda self: self.jobs)
-    @rule(which=picks)
-    def write_under_a_random_token(self, which: int) -> None:
-        """Try to settle and extend with a made-up token."""
-        lease = Lease(self.pick(which).id, uuid4())
+    @rule(which=picks, again=st.booleans())
+    def repeat_or_guess(self, which: int, *, again: bool) -> None:
+        """Repeat an enqueue, or try to settle and extend with a made-up token."""
+        job = self.pick(which)
+        if again:
+            self.both(lambda side: side.store.enqueue([job]), list)
+            return
+        lease = Lease(job.id, uuid4())
         self.both(lambda side: side.store.settle([Settlement(lease, write_of(Succeeded()))]), list)
         self.both(lambda side: side.store.extend([lease]), _shown_extensions)
 
     # housekeeping
 
     @rule(seconds=st.sampled_from((100.0, 100.0, 7200.0)))
-    def rewind(self, seconds: float) -> None:
-        """Let time pass."""
+    def reap(self, seconds: float) -> None:
+        """Let time pass, and reap all that has lapsed."""
         self.both(lambda side: side.store.rewind(seconds), lambda nothing: nothing)
-
-    @rule()
-    def promote(self) -> None:
-        """Promote all that is due."""
-        self._together(lambda: self.both(lambda side: side.store.promote(ALL), _shown_promotion))
-
-    @rule()
-    def reap(self) -> None:
-        """Reap all that has lapsed."""
         self._together(lambda: self.both(lambda side: side.store.reap(ALL), _shown_reaped))
 
-    @rule()
-    def unblock(self) -> None:
-        """Look for stranded waiters: there are none."""
-        self.both(lambda side: side.store.unblock(ALL), int)
-
-    @rule()
-    def prune(self) -> None:
-        """Prune all that is old."""
-        self.both(lambda side: side.store.prune(RETENTION, limit=ALL), lambda pruned: (pruned.count, pruned.after))
+    @rule(seconds=st.sampled_from((0.0, 100.0, 7200.0)), operation=st.sampled_from(("promote", "promote", "prune", "unblock")))
+    def keep_house(self, seconds: float, operation: str) -> None:
+        """Let time pass without reaping, and promote, prune, or look for stranded waiters."""
+        if seconds:
+            self.both(lambda side: side.store.rewind(seconds), lambda nothing: nothing)
+        match operation:
+            case "promote":
+                self._together(lambda: self.both(lambda side: side.store.promote(ALL), _shown_promotion))
+            case "prune":
+                self.both(lambda side: side.store.prune(RETENTION, limit=ALL), lambda pruned: (pruned.count, pruned.after))
+            case _:
+                self.both(lambda side: side.store.unblock(ALL), int)
 
     # steering
 
     @precondition(lambda self: self.jobs)
-    @rule(which=st.lists(picks, min_size=1, max_size=3))
-    def cancel(self, which: list[int]) -> None:
-        """Cancel jobs in whatever state."""
+    @rule(which=st.lists(picks, min_size=1, max_size=3), operation=st.sampled_from(STEERING))
+    def steer(self, which: list[int], operation: str) -> None:
+        """Cancel, end, delete or reopen jobs in whatever state."""
         jobs = [self.pick(number).id for number in which]
-        self._together(lambda: self.both(lambda side: side.store.cancel(jobs, by="client", reason="why not"), list))
-
-    @precondition(lambda self: self.jobs)
-    @rule(which=st.lists(picks, min_size=1, max_size=2), well=st.booleans())
-    def end_from_outside(self, which: list[int], *, well: bool) -> None:
-        """Complete or fail jobs in whatever state."""
-        jobs = self.picked(which)
-        if well:
-            self._together(lambda: self.both(lambda side: side.store.complete(dict.fromkeys(jobs, "2"), by="client"), list))
-        else:
-            self._together(lambda: self.both(lambda side: side.store.fail(dict.fromkeys(jobs, BOOM), by="client"), list))
-
-    @precondition(lambda self: self.jobs)
-    @rule(which=st.lists(picks, min_size=1, max_size=2))
-    def delete(self, which: list[int]) -> None:
-        """Delete jobs in whatever state."""
-        jobs = [self.pick(number).id for number in which]
-        self.both(lambda side: side.store.delete(jobs), list)
-
-    @precondition(lambda self: self.jobs)
-    @rule(which=st.lists(picks, min_size=1, max_size=2))
-    def reopen(self, which: list[int]) -> None:
-        """Reopen jobs in whatever state."""
-        jobs = [self.pick(number).id for number in which]
-        self._together(lambda: self.both(lambda side: side.store.reopen(jobs, by="client"), list))
+        operations: dict[str, Callable[[Side], Awaitable[Any]]] = {
+            "cancel": lambda side: side.store.cancel(jobs, by="client", reason="why not"),
+            "complete": lambda side: side.store.complete(dict.fromkeys(jobs, "2"), by="client"),
+            "fail": lambda side: side.store.fail(dict.fromkeys(jobs, BOOM), by="client"),
+            "delete": lambda side: side.store.delete(jobs),
+            "reopen": lambda side: side.store.reopen(jobs, by="client"),
+        }
+        self._together(lambda: self.both(operations[operation], list))
 
     @rule(queue=st.sampled_from(QUEUES), stop=st.booleans())
     def pause_or_resume(self, queue: str, *, stop: bool) -> None:

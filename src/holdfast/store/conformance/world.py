@@ -291,15 +291,19 @@ class World:
         for job_id in job_ids:
             state, replayed = await self.state(job_id), await self.replayed(job_id)
             assert state == replayed, f"job {job_id} is {state}, its event log says {replayed}"
+        await self.check_counts()
+
+    async def check_counts(self) -> None:
+        """Check that the counts are what a walk through the lists gives."""
         listed: dict[tuple[str, str, State], int] = {}
-        for view in await self.all_jobs():
+        for view in await self.all_jobs(limit=1_000):
             place = (view.queue, view.task, view.state)
             listed[place] = listed.get(place, 0) + 1
         counted = counts(await self.store.stats())
         assert counted == listed, f"stats() counts {counted}, find() lists {listed}"
 
     async def snapshot(self, *job_ids: UUID) -> Snapshot:
-        """Return everything that can be seen of these jobs, the counts, the queues and the leases held."""
+        """Return everything that can be seen of these jobs, the counts and the leases held."""
         facts: dict[str, object] = {}
         for number, (job_id, view) in enumerate(zip(job_ids, await self.store.get(job_ids), strict=True), start=1):
             label = f"job {number}"
@@ -314,9 +318,6 @@ class World:
                 facts[f"leases of worker {name}"] = set(held)
         for (queue, task, state), count in counts(await self.store.stats()).items():
             facts[f"count of {state} {task} in {queue}"] = count
-        for queue_view in await self.store.queues():
-            if queue_view.paused_at is not None:
-                facts[f"pause of {queue_view.name}"] = (queue_view.paused_at, queue_view.paused_by, queue_view.reason)
         return Snapshot(facts)
 
 
@@ -324,7 +325,15 @@ class World:
 class Snapshot:
     """What could be seen at one moment, fact by fact."""
 
-    facts: dict[str, object]
+    facts: dict[str, Any]
+
+    def state(self) -> State | None:
+        """Return where the first job stands; `None` when it is gone."""
+        return self.facts.get("job 1, state")
+
+    def log(self) -> list[EventView]:
+        """Return the event log of the first job."""
+        return list(self.facts["job 1, events"])
 
     def changes(self, later: Snapshot) -> list[str]:
         """Say what a later picture shows otherwise."""

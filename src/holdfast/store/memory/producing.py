@@ -37,7 +37,7 @@ class Producing(Handle):
         for job in jobs:
             given.append(self._enqueue_one(job, answers, now))
             answers.setdefault(job.id, given[-1])
-        self.data.settle_waiters(now)
+            self.data.settle_waiters(now)  # one job after the other: the next may take a key that this one freed
         return given
 
     def _check_holder(self, lease: Lease, now: datetime) -> None:

@@ -9,7 +9,8 @@ import msgspec
 from holdfast.core.job import NewJob, OnConflict, policy_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from uuid import UUID
 
 ENQUEUE: Final = "SELECT job_id, answer, holder FROM {schema}.enqueue(" + ", ".join(f"${n}" for n in range(1, 25)) + ")"
 
@@ -58,22 +59,38 @@ def render(jobs: Sequence[NewJob]) -> list[Any]:
 
 
 def calls(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
-    """Split a batch, in order, so that no call holds an id twice, or a key that a later job of it would replace.
+    """Split a batch, in order, where one statement could not do what the jobs say one after the other.
 
-    The server takes the keys of a call before it creates its jobs: it could not cancel one that is not there yet.
+    The server takes the keys of a call before it creates its jobs. So a job that may replace another has a call of its
+    own, and a job begins a new call when its id is there already, when its key belongs to a job of the call that may end
+    at once (it has blockers), and when it waits for a job of the call that may turn out to exist, under another id.
     """
     call: list[NewJob] = []
-    seen: set[object] = set()
+    ids: dict[UUID, NewJob] = {}
+    keys: dict[tuple[str, str], NewJob] = {}
+    alone = False
     for job in jobs:
         key = (job.unique.scope, job.unique.key) if job.unique else None
+        contends = key in keys and bool(keys[key].after)
+        waits = any(chain in ids and ids[chain].unique for chain in job.after)
         replaces = job.unique is not None and job.unique.on_conflict is not OnConflict.SKIP
-        if job.id in seen or (replaces and key in seen):
+        if call and (alone or replaces or contends or waits or job.id in ids):
             yield call
-            call, seen = [], set()
+            call, ids, keys = [], {}, {}
+        alone = replaces
         call.append(job)
-        seen.update((job.id, key) if key else (job.id,))
+        ids[job.id] = job
+        if key:
+            keys.setdefault(key, job)
     if call:
         yield call
+
+
+def standing(job: NewJob, stands_for: Mapping[UUID, UUID]) -> NewJob:
+    """Return a job that waits for the holders of keys where it named jobs that were not created because of them."""
+    if not stands_for or stands_for.keys().isdisjoint(job.after):
+        return job
+    return msgspec.structs.replace(job, after=tuple(dict.fromkeys(stands_for.get(chain, chain) for chain in job.after)))
 
 
 def milliseconds(seconds: float) -> int:

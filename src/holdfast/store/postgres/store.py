@@ -33,7 +33,7 @@ from holdfast.store.postgres.connection import Connections, asyncpg
 from holdfast.store.postgres.lanes import Lanes, Snapshot, claimed, runs
 from holdfast.store.postgres.leases import Leases
 from holdfast.store.postgres.marks import Marks
-from holdfast.store.postgres.producing import ENQUEUE, calls, render
+from holdfast.store.postgres.producing import ENQUEUE, calls, render, standing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -144,9 +144,11 @@ class PostgresStore:
             answers.clear()
             if under is not None:
                 await self._prove(connection, under)
+            stands_for: dict[UUID, UUID] = {}
             for batch in batches:
-                rows = await connection.fetch(statement, *render(batch))
+                rows = await connection.fetch(statement, *render([standing(job, stands_for) for job in batch]))
                 said = {row[0]: Enqueued(Enqueue(row[1]), row[2]) for row in rows}
+                stands_for |= {row[0]: row[2] for row in rows}
                 answers.extend(said.get(job.id) or Enqueued(Enqueue.CREATED, job.id) for job in batch)
 
         try:
@@ -516,7 +518,7 @@ class PostgresStore:
 
     async def resume(self, queue: str) -> None:
         """Let claims from a queue go on."""
-        sql = self._sql("UPDATE {schema}.queue SET paused_at = NULL, paused_by = '', reason = '' WHERE name = $1")
+        sql = self._sql("DELETE FROM {schema}.queue WHERE name = $1")
         await self._db.execute(sql, queue)
         self._lanes.look_soon()
 

@@ -11,7 +11,7 @@ from holdfast.core.states import TERMINAL, WAITING, Event, State
 from holdfast.errors import BadJob, StaleLease
 from holdfast.store.port import Enqueue, Enqueued
 from holdfast.store.sqlite._sql import in_chunks, sql
-from holdfast.store.sqlite.moving import Standing, blocker_write, landing, locate, move
+from holdfast.store.sqlite.moving import Standing, blocker_write, landing, locate, move, settle_waiters
 from holdfast.store.sqlite.values import due, microseconds, names_text, uuid_of
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ def enqueue(writing: Writing, jobs: Sequence[NewJob], under: Lease | None) -> li
     enqueuing = Enqueuing(writing, known)
     for job in jobs:
         enqueuing.add(job)
+        if writing.ended:  # one job after the other: the next may take a key that a waiter of this one frees
+            enqueuing.write()
+            settle_waiters(writing)
     enqueuing.write()
     return enqueuing.answers
 

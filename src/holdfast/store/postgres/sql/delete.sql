@@ -13,7 +13,9 @@ BEGIN
         BEGIN
             SELECT * INTO t FROM take(j, p_from);
             -- asked only now: whoever was about to wait for this job held its row, and has committed or given up
-            IF EXISTS (SELECT FROM blocker b WHERE b.chain_id = j.id AND NOT b.ended) THEN
+            IF EXISTS (
+                SELECT FROM blocker b WHERE b.chain_id = j.id AND NOT b.ended AND EXISTS (SELECT FROM blocked w WHERE w.job_id = b.job_id)
+            ) THEN
                 RAISE EXCEPTION USING ERRCODE = 'HF002';
             END IF;
             CONTINUE WHEN t.state IS NULL;

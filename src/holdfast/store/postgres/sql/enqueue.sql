@@ -22,16 +22,12 @@ DECLARE
     v_due jsonb := '{{}}';       -- due times taken over from replaced jobs, by id
     v_blocked uuid[];
     v_made uuid[];
+    v_lanes bigint[];
     k record;
 BEGIN
     -- The transaction's id first, then the clock, then the places: the marks rely on this order (decision 0002).
     PERFORM pg_current_xact_id();
     v_now := clock_timestamp();
-
-    INSERT INTO lane (id, entry, queue, task, priority, requires)
-    SELECT DISTINCT s.lane, s.entry, s.queue, s.task, s.priority, s.requires
-    FROM unnest(p_lanes, p_entries, p_queues, p_tasks, p_priorities, p_requires) AS s(lane, entry, queue, task, priority, requires)
-    WHERE NOT EXISTS (SELECT FROM lane l WHERE l.id = s.lane AND l.entry = s.entry);
 
     IF p_keys IS NOT NULL THEN
         FOR k IN SELECT * FROM take_keys(p_ids, p_scopes, p_keys, p_windows, p_conflicts, p_delays, p_run_ats, v_now) LOOP
@@ -76,7 +72,12 @@ BEGIN
             count(*) FILTER (WHERE m.born = 'blocked')
         FROM made m GROUP BY m.lane
     )
-    SELECT array_agg(m.id) INTO v_made FROM made m;
+    SELECT array_agg(m.id), array_agg(DISTINCT m.lane) INTO v_made, v_lanes FROM made m;
+
+    INSERT INTO lane (id, entry, queue, task, priority, requires)
+    SELECT DISTINCT s.lane, s.entry, s.queue, s.task, s.priority, s.requires
+    FROM unnest(p_lanes, p_entries, p_queues, p_tasks, p_priorities, p_requires) AS s(lane, entry, queue, task, priority, requires)
+    WHERE s.lane = ANY (v_lanes) AND NOT EXISTS (SELECT FROM lane l WHERE l.id = s.lane AND l.entry = s.entry);
 
     IF coalesce(cardinality(v_made), 0) + cardinality(v_refused) < cardinality(p_ids) THEN
         RETURN QUERY

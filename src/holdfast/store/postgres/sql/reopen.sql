@@ -1,4 +1,4 @@
--- Brings terminal jobs back as ready, at the back of their lane, with their budget restored.
+-- Brings terminal jobs back as ready, at the back of their lane, with their budget restored; in the order given, for keys.
 CREATE OR REPLACE FUNCTION {schema}.reopen(p_ids uuid[], p_from text[], p_actor text)
 RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE {hot}
@@ -12,7 +12,7 @@ DECLARE
 BEGIN
     PERFORM pg_current_xact_id();
     v_now := clock_timestamp();
-    FOR j IN SELECT * FROM job WHERE job.id = ANY (p_ids) ORDER BY job.id LOOP
+    FOR j IN SELECT * FROM job WHERE job.id = ANY (p_ids) ORDER BY array_position(p_ids, job.id) LOOP
         job_id := j.id;
         SELECT * INTO a FROM archive WHERE archive.job_id = j.id AND archive.state = ANY (p_from) FOR UPDATE;
         IF NOT FOUND THEN

@@ -1,7 +1,7 @@
 -- Takes unique keys for jobs about to be created, in key order. Answers for each job that may not be created (who holds its
 -- key) and for each that replaced a waiting job (when it is due now).
 --
--- The client never sends a key twice in one call when the later job would replace the earlier.
+-- A job that may replace another comes alone in its call (see `calls` in producing.py).
 CREATE OR REPLACE FUNCTION {schema}.take_keys(
     p_ids uuid[], p_scopes text[], p_keys text[], p_windows float8[], p_conflicts text[], p_delays float8[], p_run_ats timestamptz[],
     p_now timestamptz
