@@ -79,7 +79,9 @@ def report(name: str, rates: list[float]) -> None:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="./dev bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--url", action="append", help="a store to measure; may be given several times")
     parser.add_argument("--jobs", type=int, default=100_000, help="jobs in each round (default 100000; SQLite a fifth of it)")
     parser.add_argument("--batch", type=int, default=200, help="jobs in each claim and settle (default 200)")

@@ -26,7 +26,11 @@ def test_migrate_creates_and_then_leaves_alone(tmp_path: Path) -> None:
 
 
 def test_a_users_mistake_ends_with_one_message_and_no_traceback(tmp_path: Path) -> None:
-    for arguments in (["migrate", "mysql://x"], ["migrate", f"sqlite:///{tmp_path}/no/such/folder/jobs.db"], ["migrate", "memory://"]):
+    for arguments in (
+        ["migrate", "mysql://x"],
+        ["migrate", f"sqlite:///{tmp_path}/no/such/folder/jobs.db"],
+        ["migrate", "memory://"],
+    ):
         done = holdfast(*arguments)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("error: ")

@@ -56,7 +56,7 @@ def sqlite_path(url: str) -> str:
     """Return the file a `sqlite:` URL names: three slashes for a relative path, four for an absolute one."""
     path = url.removeprefix("sqlite://")
     if not path.startswith("/") or len(path) < 2:  # noqa: PLR2004  a slash and a name
-        raise BadUrl(f"{url!r} names no file. Write sqlite:///jobs.db for a relative path, sqlite:////var/lib/jobs.db for an absolute one")
+        raise BadUrl(f"{url!r} names no file. Use {_FORMS}")
     return path[1:]
 
 
@@ -71,7 +71,11 @@ def postgres_parts(url: str) -> tuple[str, str, bool]:
     prepare = own.get("prepare", "on")
     if prepare not in {"on", "off"}:
         raise BadUrl(f"?prepare={prepare} is neither 'on' nor 'off'")
-    return urlunsplit(parts._replace(scheme="postgresql", query=urlencode(rest))), own.get("schema", "holdfast"), prepare == "on"
+    return (
+        urlunsplit(parts._replace(scheme="postgresql", query=urlencode(rest))),
+        own.get("schema", "holdfast"),
+        prepare == "on",
+    )
 
 
 def _scheme(url: str) -> str:

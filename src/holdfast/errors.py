@@ -90,14 +90,13 @@ class MissingExtra(HoldfastError, ImportError):
 class StoreUnavailable(HoldfastError, ConnectionError):
     """The database did not answer; `target` is where, `waited` how many seconds were spent trying."""
 
-    def __init__(
-        self, target: str, waited: float, cause: str, *, fix: str = "Check that the server runs there and accepts connections"
-    ) -> None:
+    def __init__(self, target: str, waited: float, cause: str, *, fix: str = "") -> None:
         self.target = target
         self.waited = waited
         self.cause = cause
         self.fix = fix
-        super().__init__(f"cannot reach the database at {target} (tried for {waited:.1f} s): {cause}. {fix}.")
+        tried = f" (tried for {waited:.1f} s)" if waited else ""
+        super().__init__(f"cannot use the database at {target}{tried}: {cause}" + (f". {fix}" if fix else ""))
 
 
 class SchemaError(HoldfastError):

@@ -54,6 +54,8 @@ class PostgresHarness(Harness):
 
 
 class TestPostgresStore(StoreConformance):
+    walk_examples: ClassVar[int] = 40
+
     @pytest.fixture
     def harness(self, postgres_url: str) -> PostgresHarness:
         return PostgresHarness(postgres_url)

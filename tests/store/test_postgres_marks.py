@@ -20,7 +20,7 @@ from holdfast.core.states import Event
 from holdfast.store.port import ClaimRequest, Settlement, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.marks import MOST_PAIRS, Marks
-from holdfast.store.postgres.producing import ENQUEUE, calls, render
+from holdfast.store.postgres.rendering import ENQUEUE, calls, render
 from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
@@ -313,7 +313,9 @@ async def test_random_schedules_lose_nothing_on_a_real_server(
                 world.at += 1.0
                 while batch := await store.claim(request):
                     claimed |= {job.job_id for job in batch}
-            assert claimed == expected, f"schedule {schedule} of seed {schedules}: lost {expected - claimed}, extra {claimed - expected}"
+            assert claimed == expected, (
+                f"schedule {schedule} of seed {schedules}: lost {expected - claimed}, extra {claimed - expected}"
+            )
 
 
 async def steal(connection: asyncpg.Connection[asyncpg.Record]) -> asyncpg.transaction.Transaction:

@@ -103,7 +103,7 @@ async def test_an_outage_spends_no_budget(store: PostgresStore, server: Postgres
     await back(store)
 
     # the lease has lapsed during the outage, but the server has not been up for its length
-    connection = await asyncpg.connect(store._db.url)  # noqa: SLF001
+    connection = await asyncpg.connect(store._db.url)
     await connection.execute("UPDATE holdfast.lease SET expires_at = clock_timestamp() - interval '1 s'")
     assert await store.reap(10) == []
     # the server says it has been up long enough: now this connection has not been back for as long
@@ -133,8 +133,10 @@ async def test_a_repeated_enqueue_after_a_lost_answer_creates_nothing_twice(stor
     jobs = [NewJob(id=WORLD.job_id(), task="t") for _ in range(5)]
     fetch = asyncpg.pool.PoolConnectionProxy.fetch
 
-    async def lose_the_answer(self: asyncpg.pool.PoolConnectionProxy[asyncpg.Record], *args: object) -> list[asyncpg.Record]:
-        await fetch(self, *args)  # type: ignore[arg-type]
+    async def lose_the_answer(
+        self: asyncpg.pool.PoolConnectionProxy[asyncpg.Record], query: str, *args: object
+    ) -> list[asyncpg.Record]:
+        await fetch(self, query, *args)
         raise ConnectionResetError("cut after COMMIT was sent")
 
     with pytest.MonkeyPatch.context() as patch:
@@ -167,7 +169,7 @@ async def test_canceled_statements_do_all_or_nothing(store: PostgresStore, serve
     stop = asyncio.Event()
 
     async def saboteur() -> None:
-        connection = await asyncpg.connect(store._db.url)  # noqa: SLF001
+        connection = await asyncpg.connect(store._db.url)
         while not stop.is_set():
             await connection.execute(
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast' AND state = 'active' "
@@ -197,10 +199,12 @@ async def test_canceled_statements_do_all_or_nothing(store: PostgresStore, serve
 
 
 async def test_a_read_only_replica_is_named_as_such(store: PostgresStore) -> None:
-    connection = await asyncpg.connect(store._db.url)  # noqa: SLF001
-    await connection.execute(f"ALTER DATABASE {await connection.fetchval('SELECT current_database()')} SET default_transaction_read_only = on")
+    connection = await asyncpg.connect(store._db.url)
+    await connection.execute(
+        f"ALTER DATABASE {await connection.fetchval('SELECT current_database()')} SET default_transaction_read_only = on"
+    )
     await connection.close()
-    replica = PostgresStore(store._db.url, WORLD)  # noqa: SLF001
+    replica = PostgresStore(store._db.url, WORLD)
     await replica.open()
     with pytest.raises(StoreUnavailable, match="read-only replica: connect to the primary"):
         await replica.enqueue([NewJob(id=WORLD.job_id(), task="t")])
@@ -208,7 +212,7 @@ async def test_a_read_only_replica_is_named_as_such(store: PostgresStore) -> Non
 
 
 async def test_a_store_works_without_prepared_statements(store: PostgresStore) -> None:
-    bare = PostgresStore(store._db.url, WORLD, prepare=False)  # noqa: SLF001
+    bare = PostgresStore(store._db.url, WORLD, prepare=False)
     await bare.open()
     _, request = await hold(bare, lease=60)
     leases: list[UUID] = [lease.job_id for lease in await bare.holding(request.worker)]

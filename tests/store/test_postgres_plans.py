@@ -147,8 +147,10 @@ class Side:
             pass
 
     async def seq_scans(self) -> dict[str, int]:
-        """Return how often each big table was read from end to end by the store."""
+        """Return how often each big table was read from end to end."""
         await self.store._db.execute("SELECT pg_stat_force_next_flush()")
+        for probe in self.probes.values():
+            await probe.flush_statistics()
         sql = "SELECT relname, seq_scan FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = ANY ($2)"
         return {row[0]: row[1] for row in await self.admin.fetch(sql, self.schema, BIG)}
 
@@ -383,8 +385,8 @@ async def counts(postgres_url: str) -> AsyncIterator[Counts]:
         for side, size in ((small, SMALL), (large, LARGE)):
             await side.plan(PLANNED[0], stack)
             await fill(side, size)
-        counts = Counts(large, await small.counted(PLANNED[0]), {}, {"before": await large.seq_scans()})
-        counts.by_plan[PLANNED[0]] = await large.counted(PLANNED[0])
+        counts = Counts(large, await small.counted(PLANNED[0]), {PLANNED[0]: await large.counted(PLANNED[0])}, {})
+        counts.seq_scans["before"] = await large.seq_scans()
         for operation in OPERATIONS:
             await large.run(operation, BATCH, planned=None)
             counts.seq_scans[operation] = await large.seq_scans()

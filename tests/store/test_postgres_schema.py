@@ -31,12 +31,16 @@ async def connection(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyn
     await connection.close()
 
 
-async def test_the_sum_of_the_migrations_is_the_schema(postgres_url: str, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+async def test_the_sum_of_the_migrations_is_the_schema(
+    postgres_url: str, connection: asyncpg.Connection[asyncpg.Record]
+) -> None:
     await migrate(postgres_url, WORLD)
     assert await describe(connection) == SNAPSHOT.read_text(), "after a wanted change: python -m tests.support.catalog"
 
 
-async def test_a_missing_schema_is_created_on_first_use(postgres_url: str, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+async def test_a_missing_schema_is_created_on_first_use(
+    postgres_url: str, connection: asyncpg.Connection[asyncpg.Record]
+) -> None:
     store = PostgresStore(postgres_url, WORLD)
     await store.open()
     await store.open()
@@ -58,7 +62,7 @@ async def test_a_role_that_may_not_create_is_told_who_should(
     await connection.execute("DROP ROLE IF EXISTS holdfast_guest; CREATE ROLE holdfast_guest LOGIN")
     try:
         guest = postgres_url.replace("//holdfast@", "//holdfast_guest@")
-        with pytest.raises(SchemaMissing, match="may not create it.*with a role that may"):
+        with pytest.raises(SchemaMissing, match=r"may not create it.*with a role that may"):
             await PostgresStore(guest, WORLD).open()
     finally:
         await connection.execute("DROP ROLE holdfast_guest")
@@ -68,7 +72,7 @@ async def test_a_role_that_may_not_create_is_told_who_should(
 async def test_a_schema_from_the_future_is_refused(postgres_url: str, connection: asyncpg.Connection[asyncpg.Record]) -> None:
     await migrate(postgres_url, WORLD)
     await connection.execute("UPDATE holdfast.meta SET version = 999")
-    with pytest.raises(SchemaTooNew, match="version 999.*pip install --upgrade holdfast"):
+    with pytest.raises(SchemaTooNew, match=r"version 999.*pip install --upgrade holdfast"):
         await PostgresStore(postgres_url, WORLD).open()
     with pytest.raises(SchemaTooNew):
         await migrate(postgres_url, WORLD)

@@ -17,7 +17,8 @@ _PARTS: Final = {
     "column": """
         SELECT c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
             || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
-            || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '') || CASE WHEN a.attidentity <> '' THEN ' identity' ELSE '' END
+            || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '')
+            || CASE WHEN a.attidentity <> '' THEN ' identity' ELSE '' END
         FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
         LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
         WHERE c.relnamespace = $1::regnamespace""",

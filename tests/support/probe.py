@@ -91,6 +91,11 @@ class Probe:
         plan = min(plans, key=_blocks)
         return Seen(sql, _blocks(plan), int(plan["Actual Rows"]), plan)
 
+    async def flush_statistics(self) -> None:
+        """Have the server count what the probe did now, not a second later."""
+        assert self._side is not None
+        await self._side.execute("SELECT pg_stat_force_next_flush()")
+
     async def _run(self, sql: str, args: tuple[object, ...]) -> dict[str, Any]:
         assert self._side is not None
         transaction = self._side.transaction()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003  msgspec reads the annotations at run time
+from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
-from uuid import UUID  # noqa: TC003  msgspec reads the annotations at run time
+from uuid import UUID
 
 import msgspec
 

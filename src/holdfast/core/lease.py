@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003  msgspec reads the annotations at run time
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from holdfast.core.job import Policy  # noqa: TC001  msgspec reads the annotations at run time
+from holdfast.core.job import Policy
 
 
 class Lease(NamedTuple):

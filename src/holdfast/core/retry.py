@@ -29,7 +29,10 @@ class Retry(msgspec.Struct, frozen=True, array_like=True):
     def __post_init__(self) -> None:
         """Refuse a policy that could never work."""
         if self.max_attempts is not None and (type(self.max_attempts) is not int or self.max_attempts < 1):
-            raise BadJob(f"must be a whole number from 1, or None for endless retries, not {self.max_attempts}", path="retry.max_attempts")
+            raise BadJob(
+                f"must be a whole number from 1, or None for endless retries, not {self.max_attempts}",
+                path="retry.max_attempts",
+            )
         for name in ("initial", "max"):
             check_seconds(getattr(self, name), f"retry.{name}", least=0.0)
         check_number(self.factor, "retry.factor", least=1.0, most=1e6)

@@ -5,7 +5,7 @@ One path for the worker that settles its attempt and for the reaper that settles
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003  msgspec reads the annotations at run time
+from datetime import datetime
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec

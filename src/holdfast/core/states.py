@@ -133,7 +133,7 @@ _TABLE: dict[tuple[State | None, Event], State | None] = {
 }
 
 TRANSITIONS: Final[Mapping[tuple[State | None, Event], State | None]] = MappingProxyType(_TABLE)
-"""(state, event) -> state. `None` on the left is a job not yet there, on the right one that is gone. What is not listed is illegal."""
+"""(state, event) -> state. `None` on the left is a job not yet there, on the right one that is gone. The rest is illegal."""
 
 
 def target(state: State | None, event: Event) -> State | None:

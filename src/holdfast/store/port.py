@@ -14,19 +14,19 @@ store's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence  # noqa: TC003  msgspec reads the annotations at run time
-from datetime import datetime  # noqa: TC003  msgspec reads the annotations at run time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
-from uuid import UUID  # noqa: TC003  msgspec reads the annotations at run time
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.core.job import Policy  # noqa: TC001  msgspec reads the annotations at run time
-from holdfast.core.lease import Lease  # noqa: TC001  msgspec reads the annotations at run time
-from holdfast.core.outcome import Error  # noqa: TC001  msgspec reads the annotations at run time
-from holdfast.core.settle import Write  # noqa: TC001  msgspec reads the annotations at run time
+from holdfast.core.job import Policy
+from holdfast.core.lease import Lease
+from holdfast.core.outcome import Error
+from holdfast.core.settle import Write
 from holdfast.core.states import LIVE, TERMINAL, WAITING, Event, State
 from holdfast.core.text import clean, flaw, name_flaw
 from holdfast.errors import BadJob
@@ -492,7 +492,7 @@ class Store(Protocol):
         ...
 
     async def unblock(self, limit: int) -> int:
-        """Settle waiters whose blockers ended while nobody could see it. Atomic; repeatable. Returns how many left `blocked`."""
+        """Settle waiters whose blockers ended unseen; returns how many left `blocked`. Atomic; repeatable."""
         ...
 
     async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:

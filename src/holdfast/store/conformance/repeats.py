@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.core.states import Event, State
 from holdfast.store.conformance.cells import RETRIES, SETTLES
-from holdfast.store.conformance.world import AT_ONCE, BOOM, HOUR, Subject, World, ids, write_of
-from holdfast.store.port import Answer, Checkpoint, Enqueue, Part, PartState, Progress, Settled, Settlement
+from holdfast.store.conformance.world import AT_ONCE, BLOCKER_TASK, BOOM, HOUR, Subject, World, ids, write_of
+from holdfast.store.port import Answer, Checkpoint, Enqueue, Part, PartState, Progress, Retention, Settled, Settlement
 
 if TYPE_CHECKING:
     from holdfast.core.lease import Claimed
@@ -181,6 +181,23 @@ class Repeats(Subject):
 
         assert (answer.status, answer.job_id) == (Enqueue.REPEATED, job.id)
         before.check_unchanged(await world.snapshot(job.id, other.id), "repeating the enqueue of an ended job")
+
+    @pytest.mark.parametrize("way", ["deleted", "pruned"])
+    async def test_repeated_enqueue_of_a_waiter_whose_blocker_is_gone_is_repeated(self, world: World, way: str) -> None:
+        blocker = await world.create(task=BLOCKER_TASK)
+        waiter = world.job(after=(blocker,))
+        await world.enqueue(waiter)
+        await world.store.complete({blocker: "1"})
+        if way == "deleted":
+            await world.store.delete([blocker])
+        else:
+            await world.store.rewind(HOUR)
+            await world.store.prune(Retention(succeeded=60), limit=10)
+        assert await world.state(blocker) is None
+
+        answer = (await world.enqueue(waiter))[0]
+
+        assert (answer.status, answer.job_id) == (Enqueue.REPEATED, waiter.id), "the job is there: nothing else matters"
 
     async def test_job_twice_in_one_call_is_created_once(self, world: World) -> None:
         job = world.job(key="k")

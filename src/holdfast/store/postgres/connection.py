@@ -7,12 +7,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from holdfast.errors import MissingExtra, StoreUnavailable
+import asyncpg
 
-try:
-    import asyncpg
-except ImportError as missing:
-    raise MissingExtra("postgres", "a postgresql:// store", "asyncpg") from missing
+from holdfast.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,6 +32,9 @@ UNAVAILABLE: Final = (
 )
 """Not the statement's fault: the server is away, full, restarting, a replica, or the socket is dead."""
 
+NOT_AWAY: Final = (asyncpg.ReadOnlySQLTransactionError, asyncpg.QueryCanceledError, asyncpg.InsufficientResourcesError)
+"""The server answered: looking whether it runs would not help."""
+
 CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 """Rolled back whole by the server: the operation is simply made again."""
 
@@ -44,7 +44,9 @@ MOST_CONFLICTS: Final = 20
 class Connections:
     """The pool of one store."""
 
-    def __init__(self, url: str, environment: Environment, *, size: int, connect_for: float, timeout: float, prepare: bool) -> None:
+    def __init__(
+        self, url: str, environment: Environment, *, size: int, connect_for: float, timeout: float, prepare: bool
+    ) -> None:
         self.url = url
         self.target = _target(url)
         self._environment = environment
@@ -131,7 +133,7 @@ class Connections:
         """Run one statement and return its rows."""
         return await self.run(lambda connection: connection.fetch(sql, *args))
 
-    async def fetch_value(self, sql: str, *args: object) -> Any:  # noqa: ANN401  whatever the statement says
+    async def fetch_value(self, sql: str, *args: object) -> Any:
         """Run one statement and return its only value."""
         return await self.run(lambda connection: connection.fetchval(sql, *args))
 
@@ -154,7 +156,8 @@ class Connections:
             self.on_loss()
 
     def _unavailable(self, error: BaseException, started: float) -> StoreUnavailable:
-        return StoreUnavailable(self.target, self._environment.monotonic() - started, _cause(error))
+        fix = "" if isinstance(error, NOT_AWAY) else "Check that the server runs there and accepts connections"
+        return StoreUnavailable(self.target, self._environment.monotonic() - started, _cause(error), fix=fix)
 
 
 async def _keep(_connection: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from asyncpg import Record
-
     from holdfast.store.port import ClaimRequest
+
+Row: TypeAlias = Any
+"""A record of the driver, or a slice of one."""
 
 LOOK_EVERY: Final = 1.0
 LOOK_SHARE: Final = 100
@@ -47,6 +48,14 @@ class Lane:
             and self.requires <= request.capabilities
             and not self.tasks.isdisjoint(request.tasks)
         )
+
+    def numbers(self) -> tuple[int, ...]:
+        """Return what to claim from: its front, where something is believed to be, then itself."""
+        return (self.entry,) if self.front_at is None else (-self.entry, self.entry)
+
+    def starts(self) -> tuple[int, ...]:
+        """Return from where on to claim, for each of `numbers`. A front is short and has no mark."""
+        return (self.marks.hint,) if self.front_at is None else (0, self.marks.hint)
 
     def oldest(self) -> datetime | None:
         """Return since when its oldest job waits."""
@@ -95,7 +104,7 @@ class Lanes:
             {lane.entry: lane.marks.reached for lane in lanes},
         )
 
-    def looked(self, rows: Sequence[Record], snapshot: Snapshot, reached: dict[int, int], *, at: float, took: float) -> None:
+    def looked(self, rows: Sequence[Row], snapshot: Snapshot, reached: dict[int, int], *, at: float, took: float) -> None:
         """Take in what a look saw."""
         self._next_look = at + max(LOOK_EVERY, LOOK_SHARE * took)
         if snapshot.life != self._life or (self._clock is not None and snapshot.now < self._clock):
@@ -146,7 +155,7 @@ def runs(lanes: Sequence[Lane]) -> Iterator[list[Lane]]:
             yield list(group)
 
 
-def claimed(lanes: Sequence[Lane], rows: Sequence[Record], limit: int) -> None:
+def claimed(lanes: Sequence[Lane], rows: Sequence[Row], limit: int) -> None:
     """Take in what a claim brought: marks move behind the rows, lanes that were read to their end are believed empty."""
     last: dict[int, tuple[int, datetime]] = {}
     for row in rows:

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from asyncpg import Record
-
-    from holdfast.store.postgres.lanes import Snapshot
+    from holdfast.store.postgres.lanes import Row, Snapshot
 
 
 class Leases:
@@ -39,7 +37,7 @@ class Leases:
         due = [] if now is None else [job_id for job_id, expires_at in self._known.items() if expires_at <= now]
         return self._marks.base, due, self._marks.reached
 
-    def looked(self, rows: Sequence[Record], asked: Sequence[UUID], snapshot: Snapshot, reached: int) -> list[UUID] | None:
+    def looked(self, rows: Sequence[Row], asked: Sequence[UUID], snapshot: Snapshot, reached: int) -> list[UUID] | None:
         """Take in a look and return the leases that have lapsed; `None` when it must be made again from the start."""
         if snapshot.life != self._life:
             first_time = self._life is None

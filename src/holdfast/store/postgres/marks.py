@@ -40,10 +40,8 @@ class Marks(Generic[K]):
 
     def took(self, behind: K) -> None:
         """Say that everything visible below `behind` was taken."""
-        if self.hint < behind:
-            self.hint = behind
-        if self._reached < behind:
-            self._reached = behind
+        self.hint = max(self.hint, behind)
+        self._reached = max(self._reached, behind)
 
     def looked(self, first: K | None, *, reached: K, xmin: int, xmax: int) -> None:
         """Take in a look: the first row it saw from the base on, and the bounds of its snapshot.
@@ -56,8 +54,7 @@ class Marks(Generic[K]):
             proved = self._pairs.popleft()[0]
         if first is not None and first < proved:
             proved = first
-        if self.base < proved:
-            self.base = proved
+        self.base = max(self.base, proved)
         if first is not None and first < self.hint:
             self.hint = first
         newest = self._pairs[-1][0] if self._pairs else self.base

@@ -1,103 +1,63 @@
-"""Enqueue, rendered as parameters of one statement without any I/O, so that it can run on anybody's connection."""
+"""Creating jobs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
+import asyncpg
 
-from holdfast.core.job import NewJob, OnConflict, policy_text
+from holdfast.errors import BadJob, StaleLease
+from holdfast.store.port import Enqueue, Enqueued
+from holdfast.store.postgres.handle import Handle
+from holdfast.store.postgres.rendering import ENQUEUE, calls, render, standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Sequence
     from uuid import UUID
 
-ENQUEUE: Final = "SELECT job_id, answer, holder FROM {schema}.enqueue(" + ", ".join(f"${n}" for n in range(1, 25)) + ")"
+    from holdfast.core.job import NewJob
+    from holdfast.core.lease import Lease
+    from holdfast.store.postgres.connection import Connection
 
-_encode = msgspec.json.Encoder().encode
-
-
-def render(jobs: Sequence[NewJob]) -> list[Any]:
-    """Return the parameters of one enqueue call.
-
-    What jobs share is sent once, as a shape; what no job has is sent as NULL.
-    """
-    shapes: dict[tuple[Any, ...], int] = {}
-    index: list[int] = []
-    for job in jobs:
-        shape = (job.queue, job.task, job.priority, job.requires, job.fifo, job.lease, job.policy)
-        index.append(shapes.setdefault(shape, len(shapes) + 1))
-    firsts = {number: job for number, job in zip(reversed(index), reversed(jobs), strict=True)}
-    shared = [firsts[number] for number in range(1, len(shapes) + 1)]
-    edges = [(job.id, position, chain) for job in jobs for position, chain in enumerate(job.after)]
-    return [
-        [job.lane for job in shared],
-        [job.entry for job in shared],
-        [job.queue for job in shared],
-        [job.task for job in shared],
-        [job.priority for job in shared],
-        [_encode(sorted(job.requires)).decode() for job in shared],
-        [milliseconds(job.lease) for job in shared],
-        [policy_text(job.policy) for job in shared],
-        [job.id for job in jobs],
-        index,
-        [job.args for job in jobs],
-        _column(jobs, lambda job: job.delay or None),
-        _column(jobs, lambda job: job.run_at),
-        _column(jobs, lambda job: job.unique and job.unique.scope),
-        _column(jobs, lambda job: job.unique and job.unique.key),
-        _column(jobs, lambda job: job.unique and job.unique.window),
-        _column(jobs, lambda job: job.unique and job.unique.on_conflict.value),
-        _column(jobs, lambda job: job.chain_id),
-        _column(jobs, lambda job: _encode(job.tags).decode() if job.tags else None),
-        _column(jobs, lambda job: job.trace),
-        [job.policy.on_blocker_failure.value for job in jobs] if edges else None,
-        [edge[0] for edge in edges] or None,
-        [edge[1] for edge in edges] or None,
-        [edge[2] for edge in edges] or None,
-    ]
+UNKNOWN_BLOCKER: Final = "HF001"
 
 
-def calls(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
-    """Split a batch, in order, where one statement could not do what the jobs say one after the other.
+class Producing(Handle):
+    """The producing section of the port."""
 
-    The server takes the keys of a call before it creates its jobs. So a job that may replace another has a call of its
-    own, and a job begins a new call when its id is there already, when its key belongs to a job of the call that may end
-    at once (it has blockers), and when it waits for a job of the call that may turn out to exist, under another id.
-    """
-    call: list[NewJob] = []
-    ids: dict[UUID, NewJob] = {}
-    keys: dict[tuple[str, str], NewJob] = {}
-    alone = False
-    for job in jobs:
-        key = (job.unique.scope, job.unique.key) if job.unique else None
-        contends = key in keys and bool(keys[key].after)
-        waits = any(chain in ids and ids[chain].unique for chain in job.after)
-        replaces = job.unique is not None and job.unique.on_conflict is not OnConflict.SKIP
-        if call and (alone or replaces or contends or waits or job.id in ids):
-            yield call
-            call, ids, keys = [], {}, {}
-        alone = replaces
-        call.append(job)
-        ids[job.id] = job
-        if key:
-            keys.setdefault(key, job)
-    if call:
-        yield call
+    async def enqueue(self, jobs: Sequence[NewJob], *, under: Lease | None = None) -> list[Enqueued]:
+        """Create jobs in one transaction."""
+        if not jobs and under is None:
+            return []
+        batches = list(calls(jobs))
+        statement = self._sql(ENQUEUE)
+        answers: list[Enqueued] = []
 
+        async def work(connection: Connection) -> None:
+            answers.clear()
+            if under is not None:
+                await self._prove(connection, under)
+            stands_for: dict[UUID, UUID] = {}
+            for batch in batches:
+                rows = await connection.fetch(statement, *render([standing(job, stands_for) for job in batch]))
+                said = {row[0]: Enqueued(Enqueue(row[1]), row[2]) for row in rows}
+                stands_for |= {row[0]: row[2] for row in rows}
+                answers.extend(said.get(job.id) or Enqueued(Enqueue.CREATED, job.id) for job in batch)
 
-def standing(job: NewJob, stands_for: Mapping[UUID, UUID]) -> NewJob:
-    """Return a job that waits for the holders of keys where it named jobs that were not created because of them."""
-    if not stands_for or stands_for.keys().isdisjoint(job.after):
-        return job
-    return msgspec.structs.replace(job, after=tuple(dict.fromkeys(stands_for.get(chain, chain) for chain in job.after)))
+        try:
+            if under is None and len(batches) == 1:
+                await self._db.run(work)
+            else:
+                await self._db.in_transaction(work)
+        except asyncpg.PostgresError as error:
+            if getattr(error, "sqlstate", None) == UNKNOWN_BLOCKER:
+                raise BadJob(f"there is no job {error} to wait for", path="after") from error
+            raise
+        self._lanes.look_soon()
+        return answers
 
-
-def milliseconds(seconds: float) -> int:
-    """Return whole milliseconds, at least one."""
-    return max(1, round(seconds * 1000))
-
-
-def _column(jobs: Sequence[NewJob], value: Callable[[NewJob], Any]) -> list[Any] | None:
-    values = [value(job) for job in jobs]
-    return None if all(item is None for item in values) else values
+    async def _prove(self, connection: Connection, lease: Lease) -> None:
+        """Hold a lease in place until the transaction ends; a settle, cancel or reap of it waits that long."""
+        sql = self._sql("SELECT 1 FROM {schema}.lease WHERE job_id = $1 AND token = $2 FOR KEY SHARE")
+        if await connection.fetchval(sql, lease.job_id, lease.token) is None:
+            raise StaleLease(f"the lease on job {lease.job_id} is no longer held under this token: nothing was enqueued")

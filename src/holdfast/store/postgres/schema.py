@@ -6,8 +6,10 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
+import asyncpg
+
 from holdfast.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
-from holdfast.store.postgres.connection import Connections, asyncpg
+from holdfast.store.postgres.connection import Connections
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -93,10 +95,11 @@ async def version(connection: Connection, schema: str) -> int:
     """Return the version of the schema; 0 when there is none."""
     # Not to_regclass(): it may answer from a cache filled before another session created the schema.
     exists = await connection.fetchval(
-        "SELECT count(*) = 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'meta'",
+        "SELECT count(*) = 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = $1 AND c.relname = 'meta'",
         schema,
     )
-    return await connection.fetchval(f"SELECT version FROM {quoted(schema)}.meta") if exists else 0  # noqa: S608  quoted above
+    return await connection.fetchval(f"SELECT version FROM {quoted(schema)}.meta") if exists else 0
 
 
 async def check(connection: Connection, schema: str, target: str, *, create: bool) -> None:

@@ -18,18 +18,20 @@ if TYPE_CHECKING:
     from asyncpg import Record
 
 _VIEW: Final = """
-SELECT j.id, j.task, j.queue, j.priority, j.args, j.policy, j.lease_ms, j.created_at, j.key, j.scope, j.tags, j.chain_id, j.trace,
-    ln.requires,
+SELECT j.id, j.task, j.queue, j.priority, j.args, j.policy, j.lease_ms, j.created_at, j.key, j.scope, j.tags, j.chain_id,
+    j.trace, ln.requires,
     CASE WHEN a.job_id IS NOT NULL THEN a.state WHEN l.job_id IS NOT NULL THEN 'running' WHEN r.job_id IS NOT NULL THEN 'ready'
         WHEN s.job_id IS NOT NULL THEN 'scheduled' WHEN b.job_id IS NOT NULL THEN 'blocked' END AS state,
     coalesce(a.attempt, l.attempt, r.attempt, s.attempt, 0) AS attempt,
     coalesce(a.failures, l.failures, r.failures, s.failures, 0) AS failures,
     coalesce(s.run_at, b.run_at) AS run_at, r.ready_at,
     CASE WHEN b.job_id IS NOT NULL THEN
-        ARRAY(SELECT e.chain_id FROM {schema}.blocker e WHERE e.job_id = j.id AND NOT e.ended ORDER BY e.position) END AS waits_for,
+        ARRAY(SELECT e.chain_id FROM {schema}.blocker e WHERE e.job_id = j.id AND NOT e.ended ORDER BY e.position)
+    END AS waits_for,
     w.id AS worker_id, w.name AS worker_name, coalesce(l.claimed_at, a.claimed_at) AS claimed_at, l.expires_at,
     l.expires_at - l.lease_ms * interval '1 ms' AS heartbeat_at, l.expires_at <= clock_timestamp() AS lapsed, l.cancel,
-    a.finished_at, a.late, a.code, a.message AS error, a.result, coalesce(a.traceback, t.traceback) AS traceback, p.percent, p.step, p.message, q.paused_at
+    a.finished_at, a.late, a.code, a.message AS error, a.result, coalesce(a.traceback, t.traceback) AS traceback,
+    p.percent, p.step, p.message, q.paused_at
 FROM ({candidates}) c
 CROSS JOIN LATERAL (SELECT * FROM {schema}.job WHERE job.id = c.id LIMIT 1) j
 LEFT JOIN LATERAL (SELECT * FROM {schema}.archive WHERE job_id = j.id LIMIT 1) a ON true
@@ -97,9 +99,12 @@ SELECT name, state, done, total, data, error, started_at, completed_at FROM {sch
 """
 
 
-def find_statement(where: JobFilter, schema: str, search: int, after: UUID | None, limit: int) -> tuple[str, str, list[Any], int]:
-    """Return the statement for one page, one that tells where a search that hit its bound stopped, the parameters, and how many
-    of them the second one takes.
+def find_statement(
+    where: JobFilter, schema: str, search: int, after: UUID | None, limit: int
+) -> tuple[str, str, list[Any], int]:
+    """Return the statement for one page, one that tells where a search that hit its bound stopped, and their parameters.
+
+    The second statement takes only the first few parameters; the last item says how many.
     """
     parameters: list[Any] = []
 
@@ -112,9 +117,8 @@ def find_statement(where: JobFilter, schema: str, search: int, after: UUID | Non
     conditions = ["true"]
     if where.states is not None:
         conditions.append(f"v.state = ANY ({bind([state.value for state in where.states])}::text[])")
-    for column in ("task", "queue", "key"):
-        if (value := getattr(where, column)) is not None:
-            conditions.append(f"v.{column} = {bind(value)}")
+    wanted = {"task": where.task, "queue": where.queue, "key": where.key}
+    conditions += [f"v.{column} = {bind(value)}" for column, value in wanted.items() if value is not None]
     if where.tag is not None:
         conditions.append(f"v.tags::jsonb ? {bind(where.tag)}")
     if where.created_from is not None:
@@ -122,12 +126,12 @@ def find_statement(where: JobFilter, schema: str, search: int, after: UUID | Non
     if where.created_before is not None:
         conditions.append(f"v.created_at < {bind(where.created_before)}")
     view = _VIEW.replace("{schema}", schema).replace("{candidates}", source)
-    page = f"SELECT * FROM ({view}) v WHERE {' AND '.join(conditions)} ORDER BY v.id DESC LIMIT {int(limit)}"  # noqa: S608
-    stop = f"SELECT min(s.id::text)::uuid AS id, count(*) AS searched FROM ({source}) s"  # noqa: S608
+    page = f"SELECT * FROM ({view}) v WHERE {' AND '.join(conditions)} ORDER BY v.id DESC LIMIT {int(limit)}"
+    stop = f"SELECT min(s.id::text)::uuid AS id, count(*) AS searched FROM ({source}) s"
     return page, stop, parameters, own
 
 
-def _source(where: JobFilter, schema: str, bind: Any, after: UUID | None, search: int) -> str:  # noqa: ANN401
+def _source(where: JobFilter, schema: str, bind: Any, after: UUID | None, search: int) -> str:
     """Return the ids to search, newest first, from the smallest table that holds every match."""
     cursor = bind(after or UUID(int=2**128 - 1))
     tables = {State.RUNNING: "lease", State.SCHEDULED: "scheduled", State.BLOCKED: "blocked"}
@@ -136,17 +140,18 @@ def _source(where: JobFilter, schema: str, bind: Any, after: UUID | None, search
             task, queue = bind(where.task), bind(where.queue)
             return f"""
                 SELECT a.id FROM (
-                    SELECT DISTINCT id FROM {schema}.lane WHERE task = coalesce({task}, task) AND queue = coalesce({queue}, queue)
+                    SELECT DISTINCT id FROM {schema}.lane
+                    WHERE task = coalesce({task}, task) AND queue = coalesce({queue}, queue)
                 ) l CROSS JOIN LATERAL (
                     SELECT job_id AS id FROM {schema}.archive WHERE lane = l.id AND job_id < {cursor}
                     ORDER BY job_id DESC LIMIT {search:d}
-                ) a ORDER BY a.id DESC LIMIT {search:d}"""  # noqa: S608  identifiers and integers only
+                ) a ORDER BY a.id DESC LIMIT {search:d}"""
         table, column = "archive", "job_id"
     elif where.states is not None and len(where.states) == 1 and (only := next(iter(where.states))) in tables:
         table, column = tables[only], "job_id"
     else:
         table, column = "job", "id"
-    return f"SELECT {column} AS id FROM {schema}.{table} WHERE {column} < {cursor} ORDER BY {column} DESC LIMIT {search:d}"  # noqa: S608
+    return f"SELECT {column} AS id FROM {schema}.{table} WHERE {column} < {cursor} ORDER BY {column} DESC LIMIT {search:d}"
 
 
 def job_view(row: Record) -> JobView:

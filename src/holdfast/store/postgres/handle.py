@@ -1,0 +1,106 @@
+"""What every section of the PostgreSQL store works with: the connections, and what this handle remembers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from holdfast.store.postgres.connection import Connections
+from holdfast.store.postgres.lanes import Lanes, Snapshot
+from holdfast.store.postgres.leases import Leases
+from holdfast.store.postgres.marks import Marks
+from holdfast.store.postgres.schema import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from holdfast.core.environment import Environment
+    from holdfast.core.lease import Lease
+
+LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+SNAPSHOT: Final = """
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax,
+    clock_timestamp() AS now, pg_postmaster_start_time()::text || ' ' || rewound::text AS life,
+    extract(epoch FROM clock_timestamp() - pg_postmaster_start_time() + rewound)::float8 AS up_for
+FROM {schema}.meta
+"""
+"""The bounds of a statement's own snapshot, its time, and which life of the server it belongs to."""
+
+_LOOK: Final = f"SELECT s.xmin, s.xmax, s.now, s.life, l.* FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.look($1, $2) l ON true"
+
+
+class Handle:
+    """One handle on a schema."""
+
+    def __init__(
+        self,
+        url: str,
+        environment: Environment,
+        *,
+        schema: str = "holdfast",
+        create: bool = True,
+        pool_size: int = 4,
+        connect_for: float = 5.0,
+        timeout: float = 30.0,
+        prepare: bool = True,
+        search_limit: int = 10_000,
+    ) -> None:
+        self._environment = environment
+        self._schema = schema
+        self._name = quoted(schema)
+        self._create = create
+        self._search_limit = search_limit
+        self._db = Connections(url, environment, size=pool_size, connect_for=connect_for, timeout=timeout, prepare=prepare)
+        self._db.on_loss = self._forget
+        self._lanes = Lanes()
+        self._leases = Leases()
+        self._due: Marks[datetime] = Marks(LONG_AGO)
+        self._due_life: str | None = None
+        self._workers: dict[UUID, int] = {}
+        self._server_clock: tuple[datetime, float] | None = None
+        self._next_fold = 0.0
+        self._statements: dict[str, str] = {}
+
+    def _sql(self, template: str) -> str:
+        text = self._statements.get(template)
+        if text is None:
+            text = self._statements[template] = template.replace("{schema}", self._name)
+        return text
+
+    def _forget(self) -> None:
+        self._lanes.forget()
+        self._leases.forget()
+        self._due = Marks(LONG_AGO)
+        self._workers.clear()
+
+    async def _look(self) -> None:
+        lanes, bases, reached = self._lanes.question()
+        started = self._environment.monotonic()
+        rows = await self._db.fetch(self._sql(_LOOK), lanes, bases)
+        ended = self._environment.monotonic()
+        snapshot = Snapshot(*rows[0][:4])
+        seen = [row[4:] for row in rows if row["entry"] is not None]
+        self._lanes.looked(seen, snapshot, reached, at=ended, took=ended - started)
+
+
+def columns(leases: Sequence[Lease]) -> tuple[list[UUID], list[UUID]]:
+    """Return ids and tokens as the arrays that statements take."""
+    return [lease.job_id for lease in leases], [lease.token for lease in leases]
+
+
+def without_repeats(leases: Sequence[Lease]) -> list[list[int]]:
+    """Split a batch, in order, into runs of indices in which no job appears twice."""
+    if len({lease.job_id for lease in leases}) == len(leases):
+        return [list(range(len(leases)))]
+    rounds: list[list[int]] = [[]]
+    seen: set[UUID] = set()
+    for index, lease in enumerate(leases):
+        if lease.job_id in seen:
+            rounds.append([])
+            seen.clear()
+        rounds[-1].append(index)
+        seen.add(lease.job_id)
+    return rounds

@@ -1,0 +1,134 @@
+"""Promoting, reaping, unblocking, pruning: what any process does now and then."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from holdfast.core.job import policy_of
+from holdfast.core.lease import Lease
+from holdfast.core.settle import Write, expire
+from holdfast.store.port import Promoted, Pruned, Reaped, Settlement
+from holdfast.store.postgres.handle import LONG_AGO, SNAPSHOT
+from holdfast.store.postgres.lanes import Snapshot
+from holdfast.store.postgres.marks import Marks
+from holdfast.store.postgres.working import Working
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+    from holdfast.store.port import Retention
+
+FOLD_EVERY: Final = 5.0
+FOLD_LEAST: Final = 200
+"""Fewer tally rows than this are cheaper to read than to fold."""
+MOST_LAPSED: Final = 1000
+
+_NEXT_DUE: Final = f"SELECT s.xmin, s.xmax, s.now, s.life, d.run_at FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.due($1) d ON true"
+_LEASES: Final = (
+    f"SELECT s.xmin, s.xmax, s.now, s.life, s.up_for, l.* FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.leases($1, $2) l ON true"
+)
+
+
+class Housekeeping(Working):
+    """The housekeeping section of the port."""
+
+    async def promote(self, limit: int) -> Promoted:
+        """Make due jobs ready; fold the counts now and then."""
+        queues: set[str] = set()
+        count = 0
+        if limit > 0:
+            rows = await self._db.fetch(self._sql("SELECT * FROM {schema}.promote($1, $2)"), self._due.hint, limit)
+            for queue, promoted, last_due in rows:
+                queues.add(queue)
+                count += promoted
+                self._due.took(last_due)
+            if rows:
+                self._lanes.look_soon()
+        if self._environment.monotonic() >= self._next_fold:
+            self._next_fold = self._environment.monotonic() + FOLD_EVERY
+            await self._db.execute(self._sql("SELECT {schema}.fold($1)"), FOLD_LEAST)
+        return Promoted(count, frozenset(queues), await self._next_due())
+
+    async def _next_due(self) -> float | None:
+        reached = self._due.reached
+        sql = self._sql(_NEXT_DUE)
+        row = (await self._db.fetch(sql, self._due.base))[0]
+        if row["life"] != self._due_life or row["now"] < self._due.reached:
+            self._due_life, self._due = row["life"], Marks(LONG_AGO)
+            row = (await self._db.fetch(sql, self._due.base))[0]
+            reached = self._due.reached
+        self._due.looked(row["run_at"], reached=reached, xmin=row["xmin"], xmax=row["xmax"])
+        return None if row["run_at"] is None else (row["run_at"] - row["now"]).total_seconds()
+
+    async def reap(self, limit: int, *, tasks: frozenset[str] = frozenset(), up_for: float | None = None) -> list[Reaped]:
+        """Settle lapsed leases by the policy stored with each job."""
+        ids, server_up_for = await self._lapsed()
+        if not ids or limit <= 0:
+            return []
+        undisturbed = [server_up_for]
+        if up_for is not None:
+            undisturbed.append(up_for)
+        if self._db.back_since is not None:
+            undisturbed.append(self._environment.monotonic() - self._db.back_since)
+        rows = await self._db.fetch(self._sql("SELECT * FROM {schema}.lapsed($1)"), ids[:MOST_LAPSED])
+        ripe = [row for row in rows if row["lease_ms"] <= min(undisturbed) * 1000]
+        ripe.sort(key=lambda row: (row["task"] not in tasks, row["expires_at"]))
+        ripe = ripe[:limit]
+        settlements = [Settlement(Lease(row["job_id"], row["token"]), self._expire(row)) for row in ripe]
+        if not settlements:
+            return []
+        said = dict(await self._db.run(lambda connection: self._settle(connection, settlements, reap=True)))
+        self._lanes.look_soon()
+        return [
+            Reaped(row["job_id"], row["task"], row["queue"], row["attempt"], row["worker"], settlement.write)
+            for row, settlement in zip(ripe, settlements, strict=True)
+            if row["job_id"] in said
+        ]
+
+    def _expire(self, row: Record) -> Write:
+        return expire(
+            policy_of(row["policy"]).retry,
+            row["failures"],
+            self._environment.random,
+            cancel_requested=row["cancel"],
+            free=row["free"],
+        )
+
+    async def _lapsed(self) -> tuple[list[UUID], float]:
+        sql = self._sql(_LEASES)
+        while True:
+            base, asked, reached = self._leases.question(self._server_now())
+            rows = await self._db.fetch(sql, base, asked)
+            snapshot = Snapshot(*rows[0][:4])
+            self._server_clock = (snapshot.now, self._environment.monotonic())
+            seen = [row[5:] for row in rows if row["job_id"] is not None]
+            lapsed = self._leases.looked(seen, asked, snapshot, reached)
+            if lapsed is not None:
+                return lapsed, rows[0]["up_for"]
+
+    def _server_now(self) -> datetime | None:
+        if self._server_clock is None:
+            return None
+        then, monotonic = self._server_clock
+        return then + timedelta(seconds=self._environment.monotonic() - monotonic)
+
+    async def unblock(self, limit: int) -> int:
+        """Settle waiters whose blockers ended unseen."""
+        left: int = await self._db.fetch_value(self._sql("SELECT {schema}.unblock($1)"), limit)
+        if left:
+            self._lanes.look_soon()
+        return left
+
+    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:
+        """Delete terminal jobs that ended long enough ago."""
+        ages = retention.seconds()
+        row = await self._db.fetch(
+            self._sql("SELECT * FROM {schema}.prune($1, $2, $3, $4)"),
+            [state.value for state in ages],
+            list(ages.values()),
+            limit,
+            after or UUID(int=0),
+        )
+        return Pruned(row[0]["pruned"], row[0]["next"])

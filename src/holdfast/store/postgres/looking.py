@@ -1,0 +1,90 @@
+"""Reading: jobs, lists, records, counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.states import State
+from holdfast.store.port import Page, QueueView, Stats, TaskCounts, Worker
+from holdfast.store.postgres import views
+from holdfast.store.postgres.handle import LONG_AGO, Handle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from holdfast.store.port import AttemptView, EventView, JobFilter, JobView
+
+
+class Looking(Handle):
+    """The looking section of the port."""
+
+    async def get(self, job_ids: Sequence[UUID]) -> list[JobView | None]:
+        """Return jobs, all as of one moment."""
+        rows = await self._db.fetch(self._sql(views.GET), list(set(job_ids)))
+        found = {row["id"]: views.job_view(row) for row in rows}
+        return [found.get(job_id) for job_id in job_ids]
+
+    async def find(self, where: JobFilter, *, limit: int, after: UUID | None = None) -> Page:
+        """Return a page of jobs, newest first."""
+        page, stop, parameters, own = views.find_statement(where, self._name, self._search_limit, after, limit + 1)
+        rows = await self._db.fetch(page, *parameters)
+        jobs = [views.job_view(row) for row in rows[:limit]]
+        if len(rows) > limit:
+            return Page(jobs, jobs[-1].id)
+        searched = (await self._db.fetch(stop, *parameters[:own]))[0]
+        if searched["searched"] < self._search_limit:
+            return Page(jobs)
+        return Page(jobs, searched["id"], searched_all=False)
+
+    async def attempts(self, job_id: UUID) -> list[AttemptView]:
+        """Return every claim of a job."""
+        return views.attempt_views(await self._db.fetch(self._sql(views.ATTEMPTS), job_id))
+
+    async def events(self, job_id: UUID) -> list[EventView]:
+        """Return the event log of a job."""
+        return views.event_views(await self._db.fetch(self._sql(views.EVENTS), job_id))
+
+    async def workers(self) -> list[Worker]:
+        """Return the registered workers, newest first."""
+        sql = self._sql("SELECT id, name, info, registered_at FROM {schema}.worker ORDER BY no DESC")
+        return [Worker(id=row[0], name=row[1], info=row[2], registered_at=row[3]) for row in await self._db.fetch(sql)]
+
+    async def queues(self) -> list[QueueView]:
+        """Return the known queues by name."""
+        stats = await self.stats()
+        sql = self._sql("SELECT name, paused_at, paused_by, reason FROM {schema}.queue")
+        paused = {row[0]: row for row in await self._db.fetch(sql)}
+        names = sorted({row.queue for row in stats.tasks} | {lane.queue for lane in self._lanes.all()} | set(paused))
+        return [
+            QueueView(
+                name=name,
+                counts={state: count for state in State if (count := stats.count(state, queue=name))},
+                oldest_waiting=stats.oldest_waiting.get(name),
+                paused_at=paused[name][1] if name in paused else None,
+                paused_by=paused[name][2] if name in paused else "",
+                reason=paused[name][3] if name in paused else "",
+            )
+            for name in names
+        ]
+
+    async def stats(self) -> Stats:
+        """Return exact counts and oldest waits."""
+        await self._look()
+        sql = self._sql(
+            "SELECT l.queue, l.task, clock_timestamp() AS now, c.* FROM {schema}.counts() c "
+            "CROSS JOIN LATERAL (SELECT queue, task FROM {schema}.lane WHERE id = c.lane LIMIT 1) l"
+        )
+        rows = await self._db.fetch(sql)
+        counts: dict[tuple[str, str], dict[State, int]] = {}
+        for row in rows:
+            of_task = counts.setdefault((row["queue"], row["task"]), {})
+            for state in State:
+                if row[state.value]:
+                    of_task[state] = of_task.get(state, 0) + row[state.value]
+        now = rows[0]["now"] if rows else LONG_AGO
+        oldest: dict[str, float] = {}
+        for lane in self._lanes.all():
+            if (since := lane.oldest()) is not None:
+                oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), (now - since).total_seconds())
+        return Stats([TaskCounts(queue, task, found) for (queue, task), found in counts.items() if found], oldest)

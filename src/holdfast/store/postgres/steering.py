@@ -1,0 +1,92 @@
+"""What people do to jobs and queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.outcome import CANCELED, checked_result
+from holdfast.core.states import Event, State, origins, target
+from holdfast.store.port import Answer
+from holdfast.store.postgres.handle import Handle
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from holdfast.core.outcome import Error
+    from holdfast.store.postgres.connection import Connection
+
+
+class Steering(Handle):
+    """The steering section of the port."""
+
+    async def cancel(self, job_ids: Sequence[UUID], *, by: str = "", reason: str = "") -> list[Answer]:
+        """End waiting jobs as canceled; ask running ones to stop."""
+        waiting = [state.value for state in origins(Event.CANCEL) if target(state, Event.CANCEL) is State.CANCELED]
+        return await self._steer(job_ids, "SELECT * FROM {schema}.cancel($1, $2, $3, $4, $5)", waiting, by, CANCELED, reason)
+
+    async def complete(self, results: Mapping[UUID, str], *, by: str = "") -> list[Answer]:
+        """End live jobs as succeeded from outside."""
+        texts = [checked_result(text) for text in results.values()]
+        return await self._end_outside(Event.COMPLETE_OUTSIDE, list(results), texts, None, by)
+
+    async def fail(self, errors: Mapping[UUID, Error], *, by: str = "") -> list[Answer]:
+        """End live jobs as failed from outside."""
+        return await self._end_outside(Event.FAIL_OUTSIDE, list(errors), None, list(errors.values()), by)
+
+    async def _end_outside(
+        self, event: Event, ids: list[UUID], results: list[str] | None, errors: list[Error] | None, by: str
+    ) -> list[Answer]:
+        live = [state.value for state in origins(event)]
+        columns = (
+            [error.code for error in errors] if errors else None,
+            [error.message for error in errors] if errors else None,
+            [error.traceback or None for error in errors] if errors else None,
+        )
+        sql = "SELECT * FROM {schema}.end_outside($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+        return await self._steer(ids, sql, live, event.value, target(State.RUNNING, event), results, *columns, by)
+
+    async def delete(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
+        """Remove jobs and all their records."""
+        del by  # nothing of the job stays behind to keep it in
+        anywhere = [state.value for state in origins(Event.DELETE)]
+        return await self._steer(job_ids, "SELECT * FROM {schema}.delete($1, $2)", anywhere)
+
+    async def reopen(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
+        """Bring terminal jobs back as ready."""
+        terminal = [state.value for state in origins(Event.REOPEN)]
+        return await self._steer(job_ids, "SELECT * FROM {schema}.reopen($1, $2, $3)", terminal, by)
+
+    async def _steer(self, job_ids: Sequence[UUID], template: str, *args: object) -> list[Answer]:
+        """Run a steering function over distinct ids; an id given again is answered in turn, by a second call."""
+        answers: list[Answer] = []
+
+        async def work(connection: Connection) -> None:
+            answers.clear()
+            if len(set(job_ids)) == len(job_ids):
+                said = {row[0]: row[1] for row in await connection.fetch(self._sql(template), job_ids, *args)}
+                answers.extend(Answer(said.get(job_id, Answer.NOT_FOUND)) for job_id in job_ids)
+                return
+            for job_id in job_ids:
+                row = await connection.fetchrow(self._sql(template), [job_id], *args)
+                answers.append(Answer.NOT_FOUND if row is None else Answer(row[1]))
+
+        if job_ids:
+            await self._db.in_transaction(work)
+            self._lanes.look_soon()
+        return answers
+
+    async def pause(self, queue: str, *, by: str = "", reason: str = "") -> None:
+        """Stop claims from a queue."""
+        sql = self._sql(
+            "INSERT INTO {schema}.queue (name, paused_at, paused_by, reason) VALUES ($1, clock_timestamp(), $2, $3) "
+            "ON CONFLICT (name) DO UPDATE SET paused_at = coalesce(queue.paused_at, excluded.paused_at), "
+            "paused_by = excluded.paused_by, reason = excluded.reason"
+        )
+        await self._db.execute(sql, queue, by, reason)
+
+    async def resume(self, queue: str) -> None:
+        """Let claims from a queue go on."""
+        sql = self._sql("DELETE FROM {schema}.queue WHERE name = $1")
+        await self._db.execute(sql, queue)
+        self._lanes.look_soon()
