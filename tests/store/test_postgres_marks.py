@@ -325,3 +325,16 @@ async def steal(connection: asyncpg.Connection[asyncpg.Record]) -> asyncpg.trans
     lanes = [row[0] for row in await connection.fetch("SELECT DISTINCT entry FROM holdfast.lane")]
     await connection.fetch("SELECT * FROM holdfast.claim(1, $1, $2, 4, NULL)", lanes, [0] * len(lanes))
     return transaction
+
+
+async def test_a_job_rescheduled_to_a_moment_that_has_passed_is_promoted(
+    store: PostgresStore, world: Steered, worker: UUID
+) -> None:
+    await store.enqueue(some_jobs(world, 1))
+    (job,) = await store.claim(ClaimRequest(worker=worker, tasks=frozenset({"late"}), limit=1, look=True))
+    for _ in range(4):  # the promoter's base moves on to the present
+        await store.promote(10)
+    # the worker believed this moment to lie ahead; by the database's clock it does not
+    write = Write(Event.RESCHEDULE_LATER, 0, run_at=job.claimed_at)
+    await store.settle([Settlement(job.lease, write)])
+    assert sum([(await store.promote(10)).count for _ in range(3)]) == 1

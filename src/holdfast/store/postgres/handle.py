@@ -24,12 +24,13 @@ SNAPSHOT: Final = """
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
     pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax,
     clock_timestamp() AS now, pg_postmaster_start_time()::text || ' ' || rewound::text AS life,
-    extract(epoch FROM clock_timestamp() - pg_postmaster_start_time() + rewound)::float8 AS up_for
+    extract(epoch FROM clock_timestamp() - pg_postmaster_start_time() + rewound)::float8 AS up_for,
+    (SELECT last_value FROM {schema}.place) AS last_place, (SELECT last_value FROM {schema}.claim_no) AS last_claim
 FROM {schema}.meta
 """
 """The bounds of a statement's own snapshot, its time, and which life of the server it belongs to."""
 
-_LOOK: Final = f"SELECT s.xmin, s.xmax, s.now, s.life, l.* FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.look($1, $2) l ON true"
+_LOOK: Final = f"SELECT s.xmin, s.xmax, s.now, s.life, s.last_place, l.* FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.look($1, $2, $3) l ON true"
 
 
 class Handle:
@@ -77,13 +78,14 @@ class Handle:
         self._workers.clear()
 
     async def _look(self) -> None:
-        lanes, bases, reached = self._lanes.question()
-        started = self._environment.monotonic()
-        rows = await self._db.fetch(self._sql(_LOOK), lanes, bases)
-        ended = self._environment.monotonic()
-        snapshot = Snapshot(*rows[0][:4])
-        seen = [row[4:] for row in rows if row["entry"] is not None]
-        self._lanes.looked(seen, snapshot, reached, at=ended, took=ended - started)
+        done = False
+        while not done:
+            lanes, bases, fronts, reached = self._lanes.question()
+            started = self._environment.monotonic()
+            rows = await self._db.fetch(self._sql(_LOOK), lanes, bases, fronts)
+            ended = self._environment.monotonic()
+            seen = [row[5:] for row in rows if row["entry"] is not None]
+            done = self._lanes.looked(seen, Snapshot(*rows[0][:5]), reached, at=ended, took=ended - started)
 
 
 def columns(leases: Sequence[Lease]) -> tuple[list[UUID], list[UUID]]:

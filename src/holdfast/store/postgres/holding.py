@@ -33,8 +33,10 @@ class Holding(Handle):
 
     async def _where_are(self, ids: Sequence[UUID]) -> dict[UUID, tuple[str, UUID | None]]:
         sql = self._sql(
-            "SELECT j.id, w.state, l.token FROM {schema}.job j CROSS JOIN LATERAL {schema}.where_is(j) w "
-            "LEFT JOIN {schema}.lease l ON l.job_id = j.id WHERE j.id = ANY ($1)"
+            "SELECT i.id, w.state, l.token FROM unnest($1::uuid[]) AS i(id) "
+            "CROSS JOIN LATERAL (SELECT job AS line FROM {schema}.job WHERE job.id = i.id LIMIT 1) j "
+            "CROSS JOIN LATERAL {schema}.where_is(j.line) w "
+            "LEFT JOIN LATERAL (SELECT token FROM {schema}.lease WHERE lease.job_id = i.id LIMIT 1) l ON true"
         )
         return {row[0]: (row[1], row[2]) for row in await self._db.fetch(sql, ids)}
 

@@ -26,9 +26,7 @@ FOLD_LEAST: Final = 200
 MOST_LAPSED: Final = 1000
 
 _NEXT_DUE: Final = f"SELECT s.xmin, s.xmax, s.now, s.life, d.run_at FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.due($1) d ON true"
-_LEASES: Final = (
-    f"SELECT s.xmin, s.xmax, s.now, s.life, s.up_for, l.* FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.leases($1, $2) l ON true"
-)
+_LEASES: Final = f"SELECT s.xmin, s.xmax, s.now, s.life, s.last_claim, s.up_for, l.* FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.leases($1, $2) l ON true"
 
 
 class Housekeeping(Working):
@@ -60,6 +58,7 @@ class Housekeeping(Working):
             row = (await self._db.fetch(sql, self._due.base))[0]
             reached = self._due.reached
         self._due.looked(row["run_at"], reached=reached, xmin=row["xmin"], xmax=row["xmax"])
+        self._due.took(row["now"] if row["run_at"] is None else min(row["now"], row["run_at"]))
         return None if row["run_at"] is None else (row["run_at"] - row["now"]).total_seconds()
 
     async def reap(self, limit: int, *, tasks: frozenset[str] = frozenset(), up_for: float | None = None) -> list[Reaped]:
@@ -101,9 +100,9 @@ class Housekeeping(Working):
         while True:
             base, asked, reached = self._leases.question(self._server_now())
             rows = await self._db.fetch(sql, base, asked)
-            snapshot = Snapshot(*rows[0][:4])
+            snapshot = Snapshot(*rows[0][:5])
             self._server_clock = (snapshot.now, self._environment.monotonic())
-            seen = [row[5:] for row in rows if row["job_id"] is not None]
+            seen = [row[6:] for row in rows if row["job_id"] is not None]
             lapsed = self._leases.looked(seen, asked, snapshot, reached)
             if lapsed is not None:
                 return lapsed, rows[0]["up_for"]

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Row: TypeAlias = Any
 """A record of the driver, or a slice of one."""
 
+FRONTS: Final = 0
+"""Stands for the fronts of all lanes, where lanes are numbered."""
+
 LOOK_EVERY: Final = 1.0
 LOOK_SHARE: Final = 100
 """A look that takes long (a long writing transaction keeps the base down) is repeated no sooner than 100 times its duration."""
@@ -40,6 +43,8 @@ class Lane:
     """Since when its oldest job waits, as last seen; `None`: believed to be empty."""
     front_at: datetime | None = None
     """The same for its front."""
+    front_place: int = 0
+    """The first place of its front, as last seen."""
 
     def serves(self, request: ClaimRequest) -> bool:
         """Tell whether a worker may claim from it."""
@@ -54,8 +59,8 @@ class Lane:
         return (self.entry,) if self.front_at is None else (-self.entry, self.entry)
 
     def starts(self) -> tuple[int, ...]:
-        """Return from where on to claim, for each of `numbers`. A front is short and has no mark."""
-        return (self.marks.hint,) if self.front_at is None else (0, self.marks.hint)
+        """Return from where on to claim, for each of `numbers`."""
+        return (self.marks.hint,) if self.front_at is None else (self.front_place, self.marks.hint)
 
     def oldest(self) -> datetime | None:
         """Return since when its oldest job waits."""
@@ -70,6 +75,8 @@ class Snapshot(NamedTuple):
     now: datetime
     life: str
     """Changes when the server restarts, fails over or a test rewinds it: then nothing remembered holds."""
+    last: int
+    """The last number drawn from the sequence in question, read after the snapshot was taken."""
 
 
 class Lanes:
@@ -77,6 +84,7 @@ class Lanes:
 
     def __init__(self) -> None:
         self._lanes: dict[int, Lane] = {}
+        self._fronts: Marks[int] = Marks(0)
         self._life: str | None = None
         self._next_look = 0.0
         self._turn = 0
@@ -85,6 +93,7 @@ class Lanes:
     def forget(self) -> None:
         """Start anew: the connection was lost, so that another server may have taken over."""
         self._lanes.clear()
+        self._fronts = Marks(0)
         self._next_look = 0.0
 
     def look_soon(self) -> None:
@@ -95,34 +104,41 @@ class Lanes:
         """Tell whether it is time to look."""
         return monotonic >= self._next_look
 
-    def question(self) -> tuple[list[int], list[int], dict[int, int]]:
-        """Return the lanes and bases a look asks for, and how far each lane was taken before it is sent."""
+    def question(self) -> tuple[list[int], list[int], int, dict[int, int]]:
+        """Return what a look asks for (lanes, their bases, the base of all fronts), and how far each was taken by then."""
         lanes = list(self._lanes.values())
         return (
             [lane.entry for lane in lanes],
             [lane.marks.base for lane in lanes],
-            {lane.entry: lane.marks.reached for lane in lanes},
+            self._fronts.base,
+            {lane.entry: lane.marks.reached for lane in lanes} | {FRONTS: self._fronts.reached},
         )
 
-    def looked(self, rows: Sequence[Row], snapshot: Snapshot, reached: dict[int, int], *, at: float, took: float) -> None:
-        """Take in what a look saw."""
+    def looked(self, rows: Sequence[Row], snapshot: Snapshot, reached: dict[int, int], *, at: float, took: float) -> bool:
+        """Take in what a look saw; False when it must be made again from the start."""
         self._next_look = at + max(LOOK_EVERY, LOOK_SHARE * took)
         if snapshot.life != self._life or (self._clock is not None and snapshot.now < self._clock):
-            # the rows are still true; only what was remembered before is not
-            self._lanes.clear()
-            self._life = snapshot.life
+            # What was asked for, from the bases of another life on, proves nothing in this one: look again from the start.
+            again = self._life is not None
+            self.forget()
+            self._life, self._clock = snapshot.life, snapshot.now
+            if again:
+                return False
         self._clock = snapshot.now
+        entered = min((row[-1] for row in rows if row[-1] is not None), default=None)
+        _take_in(self._fronts, entered, reached.get(FRONTS, 0), snapshot)
         fresh: set[int] = set()
-        for entry, queue, task, priority, requires, fifo, head_place, head_at, front_at in rows:
+        for entry, queue, task, priority, requires, fifo, head_place, head_at, front_place, front_at, _ in rows:
             lane = self._lanes.get(entry)
             if lane is None:
                 lane = self._lanes[entry] = Lane(entry, queue, priority, frozenset(msgspec.json.decode(requires)), fifo=fifo)
             lane.tasks.add(task)
             if entry not in fresh:
                 fresh.add(entry)
-                lane.marks.looked(head_place, reached=reached.get(entry, 0), xmin=snapshot.xmin, xmax=snapshot.xmax)
+                _take_in(lane.marks, head_place, reached.get(entry, 0), snapshot)
                 lane.head_at = head_at
-                lane.front_at = front_at
+                lane.front_at, lane.front_place = front_at, front_place or 0
+        return True
 
     def choose(self, request: ClaimRequest) -> list[Lane]:
         """Return the lanes to claim from, in order: those that serve the request and are believed to hold something.
@@ -174,4 +190,10 @@ def claimed(lanes: Sequence[Lane], rows: Sequence[Row], limit: int) -> None:
         elif index == stop and main is not None:
             lane.front_at, lane.head_at = None, main[1]
         elif index == stop and front is not None:
-            lane.front_at = front[1]
+            lane.front_at, lane.front_place = front[1], front[0] + 1
+
+
+def _take_in(marks: Marks[int], first: int | None, reached: int, snapshot: Snapshot) -> None:
+    """Move marks by a look. Nothing visible lies below what it saw first, whoever took it: an onlooker's marks move too."""
+    marks.looked(first, reached=reached, xmin=snapshot.xmin, xmax=snapshot.xmax)
+    marks.took(snapshot.last + 1 if first is None else first)

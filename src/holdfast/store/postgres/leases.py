@@ -47,11 +47,9 @@ class Leases:
                 return None
         for job_id in asked:
             self._known.pop(job_id, None)
-        highest = -1
-        for job_id, number, expires_at in rows:
+        for job_id, expires_at in rows:
             self._known[job_id] = expires_at
-            highest = max(highest, number)
         # What is below the base is known: a live lease there need not hold it down.
         self._marks.looked(None, reached=reached, xmin=snapshot.xmin, xmax=snapshot.xmax)
-        self._marks.took(highest + 1)
+        self._marks.took(snapshot.last + 1)
         return [job_id for job_id, expires_at in self._known.items() if expires_at <= snapshot.now]

@@ -69,9 +69,11 @@ CREATE TABLE ready (
     attempt int NOT NULL,
     failures int NOT NULL,
     moved boolean NOT NULL,    -- not at (job.entry, job.place): found by job_id through the index below
+    entered bigint,            -- in a front only: a number drawn on entry, so that looks can have a mark there too
     PRIMARY KEY (lane, place)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX ready_moved ON ready (job_id) WHERE moved;
+CREATE INDEX ready_front ON ready (entered) WHERE lane < 0;
 
 CREATE TABLE scheduled (
     job_id uuid PRIMARY KEY,

@@ -1,19 +1,23 @@
 -- A plain, non-locking look at every lane: its first visible row from the base on, and the first of its front.
 -- One row per (lane, task); the snapshot's bounds let the caller move its marks (decision 0002).
-CREATE OR REPLACE FUNCTION {schema}.look(p_lanes bigint[], p_bases bigint[])
+--
+-- The places of a front are old ones, in no order of time: so fronts are read by the number drawn when a row entered.
+CREATE OR REPLACE FUNCTION {schema}.look(p_lanes bigint[], p_bases bigint[], p_fronts bigint)
 RETURNS TABLE (
     entry bigint, queue text, task text, priority smallint, requires text, fifo boolean,
-    head_place bigint, head_at timestamptz, front_at timestamptz
+    head_place bigint, head_at timestamptz, front_place bigint, front_at timestamptz, front_entered bigint
 )
 LANGUAGE sql STABLE {hot} SET enable_mergejoin TO off
 AS $$
-    SELECT l.entry, l.queue, l.task, l.priority, l.requires, l.fifo, h.place, h.ready_at, f.ready_at
+    WITH front AS MATERIALIZED (
+        SELECT -r.lane AS entry, min(r.place) AS place, min(r.ready_at) AS ready_at, min(r.entered) AS entered
+        FROM ready r WHERE r.lane < 0 AND r.entered >= p_fronts GROUP BY r.lane
+    )
+    SELECT l.entry, l.queue, l.task, l.priority, l.requires, l.fifo, h.place, h.ready_at, f.place, f.ready_at, f.entered
     FROM (SELECT DISTINCT entry, queue, task, priority, requires, id <> entry AS fifo FROM lane) l
     LEFT JOIN unnest(p_lanes, p_bases) AS b(entry, base) ON b.entry = l.entry
     LEFT JOIN LATERAL (
         SELECT r.place, r.ready_at FROM ready r WHERE r.lane = l.entry AND r.place >= coalesce(b.base, 0) ORDER BY r.place LIMIT 1
     ) h ON true
-    LEFT JOIN LATERAL (
-        SELECT r.ready_at FROM ready r WHERE r.lane = -l.entry ORDER BY r.place LIMIT 1
-    ) f ON true
+    LEFT JOIN front f ON f.entry = l.entry
 $$;

@@ -56,12 +56,13 @@ BEGIN
         FROM done d WHERE d.state IN ('succeeded', 'failed', 'canceled')
     ), rested AS (
         INSERT INTO scheduled (job_id, run_at, attempt, failures)
-        SELECT d.job_id, coalesce(d.run_at, v_now + d.delay * interval '1 s'), d.attempt, d.failures
+        -- never in the past, or it would lie below the promoter's base
+        SELECT d.job_id, greatest(v_now, coalesce(d.run_at, v_now + d.delay * interval '1 s')), d.attempt, d.failures
         FROM done d WHERE d.state = 'scheduled'
     ), returned AS (
-        INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved)
+        INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved, entered)
         SELECT CASE WHEN d.front THEN -j.entry ELSE j.entry END, CASE WHEN d.front THEN d.place ELSE nextval('place') END,
-            d.job_id, v_now, d.attempt, d.failures, true
+            d.job_id, v_now, d.attempt, d.failures, true, CASE WHEN d.front THEN nextval('place') END
         FROM (SELECT * FROM done WHERE state = 'ready' ORDER BY n) d
         CROSS JOIN LATERAL (SELECT entry FROM job WHERE job.id = d.job_id LIMIT 1) j
     ), recorded AS (
