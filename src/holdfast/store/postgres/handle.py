@@ -30,7 +30,10 @@ FROM {schema}.meta
 """
 """The bounds of a statement's own snapshot, its time, and which life of the server it belongs to."""
 
-_LOOK: Final = f"SELECT s.xmin, s.xmax, s.now, s.life, s.last_place, l.* FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.look($1, $2, $3) l ON true"
+_LOOK: Final = (
+    f"SELECT s.xmin, s.xmax, s.now, s.life, s.last_place, l.* FROM ({SNAPSHOT}) s "
+    "LEFT JOIN {schema}.look($1, $2, $3) l ON true"
+)
 
 
 class Handle:

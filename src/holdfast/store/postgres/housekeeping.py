@@ -26,7 +26,10 @@ FOLD_LEAST: Final = 200
 MOST_LAPSED: Final = 1000
 
 _NEXT_DUE: Final = f"SELECT s.xmin, s.xmax, s.now, s.life, d.run_at FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.due($1) d ON true"
-_LEASES: Final = f"SELECT s.xmin, s.xmax, s.now, s.life, s.last_claim, s.up_for, l.* FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.leases($1, $2) l ON true"
+_LEASES: Final = (
+    f"SELECT s.xmin, s.xmax, s.now, s.life, s.last_claim, s.up_for, l.* FROM ({SNAPSHOT}) s "
+    "LEFT JOIN {schema}.leases($1, $2) l ON true"
+)
 
 
 class Housekeeping(Working):
@@ -78,12 +81,12 @@ class Housekeeping(Working):
         settlements = [Settlement(Lease(row["job_id"], row["token"]), self._expire(row)) for row in ripe]
         if not settlements:
             return []
-        said = dict(await self._db.run(lambda connection: self._settle(connection, settlements, reap=True)))
+        lost = await self._db.run(lambda connection: self._settle(connection, settlements, reap=True))
         self._lanes.look_soon()
         return [
             Reaped(row["job_id"], row["task"], row["queue"], row["attempt"], row["worker"], settlement.write)
             for row, settlement in zip(ripe, settlements, strict=True)
-            if row["job_id"] in said
+            if row["job_id"] not in lost
         ]
 
     def _expire(self, row: Record) -> Write:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.job import policy_of
 from holdfast.core.lease import Claimed, Lease
-from holdfast.core.states import Event, State
+from holdfast.core.states import Event
 from holdfast.errors import UnknownWorker
 from holdfast.store.port import Settled, Settlement, Worker
 from holdfast.store.postgres.handle import Handle, columns, without_repeats
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from holdfast.store.port import ClaimRequest
     from holdfast.store.postgres.connection import Connection
+
+_NULLS: Final = (None, "null")
 
 
 class Working(Handle):
@@ -83,51 +86,43 @@ class Working(Handle):
 
         async def work(connection: Connection) -> None:
             for keep in rounds:
-                rows = await self._settle(connection, [settlements[i] for i in keep], reap=False)
-                said = dict(rows)
+                said = await self._settle(connection, [settlements[i] for i in keep], reap=False)
                 for i in keep:
-                    answers[i] = Settled(said.get(leases[i].job_id, "stale"))
+                    answers[i] = said.get(leases[i].job_id, Settled.APPLIED)
 
         if len(rounds) == 1:
             await self._db.run(work)
         else:
             await self._db.in_transaction(work)
-        if any(settlement.write.state is State.READY for settlement in settlements):
+        if any(settlement.write.event is not Event.SUCCEED for settlement in settlements):
             self._lanes.look_soon()
         return answers
 
-    async def _settle(self, connection: Connection, settlements: Sequence[Settlement], *, reap: bool) -> list[tuple[UUID, str]]:
+    async def _settle(self, connection: Connection, settlements: Sequence[Settlement], *, reap: bool) -> dict[UUID, Settled]:
+        """Return what became of the settlements that were not plainly applied."""
         writes = [settlement.write for settlement in settlements]
-        ids, tokens = columns([settlement.lease for settlement in settlements])
-        sql = self._sql("SELECT * FROM {schema}.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)")
-        live_on = any(write.event is not Event.SUCCEED for write in writes)
+        errors = [write.error for write in writes]
+        plain = all(write.event is Event.SUCCEED for write in writes)
         rows = await connection.fetch(
-            sql,
+            self._sql("SELECT * FROM {schema}.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"),
             reap,
-            ids,
-            tokens,
-            [write.event.value for write in writes],
-            [write.state.value for write in writes],
-            [write.failures for write in writes],
-            [write.front for write in writes] if live_on else None,
-            [write.delay for write in writes] if live_on else None,
-            [write.run_at for write in writes] if live_on else None,
-            [write.result for write in writes],
-            [write.error and write.error.code for write in writes] if live_on else None,
-            [write.error and write.error.message for write in writes] if live_on else None,
-            [write.error and (write.error.traceback or None) for write in writes] if live_on else None,
+            *columns([settlement.lease for settlement in settlements]),
+            None if plain else [write.event.value for write in writes],
+            None if plain else [write.state.value for write in writes],
+            None if plain else [write.failures for write in writes],
+            None if plain else [write.front for write in writes],
+            None if plain else [write.delay for write in writes],
+            None if plain else [write.run_at for write in writes],
+            None if all(write.result in _NULLS for write in writes) else [write.result for write in writes],
+            None if plain else [error and error.code for error in errors],
+            None if plain else [error and error.message for error in errors],
+            None if plain else [error and (error.traceback or None) for error in errors],
         )
-        return [(row[0], row[1]) for row in rows]
+        return {row[0]: Settled(row[1]) for row in rows}
 
 
 def _in_order(rows: Sequence[Record], numbers: Sequence[int]) -> list[Claimed]:
     """Return claimed jobs in the order of their lanes and places: a DELETE returns rows as they lie on the pages."""
     rank = {number: index for index, number in enumerate(numbers)}
-    ordered = sorted(rows, key=lambda row: (rank[row[0]], row[1]))
-    return [
-        Claimed(
-            row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], policy_of(row[11]), row[12] / 1000,
-            row[13], row[14], row[15], row[16], row[17],
-        )
-        for row in ordered
-    ]  # fmt: skip
+    ordered = sorted(rows, key=lambda row: (rank[row[0]], row[1])) if len(numbers) > 1 else sorted(rows, key=itemgetter(1))
+    return [Claimed(*(*row[3:11], policy_of(row[11]), *row[12:])) for row in ordered]

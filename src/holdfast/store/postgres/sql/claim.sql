@@ -6,7 +6,7 @@
 CREATE OR REPLACE FUNCTION {schema}.claim(p_worker int, p_lanes bigint[], p_marks bigint[], p_limit int, p_tasks text[])
 RETURNS TABLE (
     entry bigint, place bigint, ready_at timestamptz, job_id uuid, token uuid, attempt int, failures int, task text, queue text,
-    priority smallint, args text, policy text, lease_ms bigint, created_at timestamptz, claimed_at timestamptz,
+    priority smallint, args text, policy text, lease_seconds float8, created_at timestamptz, claimed_at timestamptz,
     expires_at timestamptz, chain_id uuid, trace text
 )
 LANGUAGE plpgsql VOLATILE {hot}
@@ -64,7 +64,7 @@ BEGIN
         INSERT INTO tally (lane, ready, running) SELECT h.lane, -count(*), count(*) FROM held h GROUP BY h.lane
     )
     SELECT h.entry, h.place, h.ready_at, h.job_id, h.token, h.attempt, h.failures, h.task, h.queue, h.priority, h.args, h.policy,
-        h.lease_ms, h.created_at, v_now, v_now + h.lease_ms * interval '1 ms', h.chain_id, h.trace
+        h.lease_ms / 1000.0::float8, h.created_at, v_now, v_now + h.lease_ms * interval '1 ms', h.chain_id, h.trace
     FROM held h;
 END
 $$;

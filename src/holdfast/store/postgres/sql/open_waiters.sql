@@ -9,8 +9,11 @@ DECLARE
     v_unknown uuid;
 BEGIN
     PERFORM lock_live(p_edge_chains);
-    SELECT e.chain INTO v_unknown FROM unnest(p_edge_chains) AS e(chain)
-    WHERE e.chain <> ALL (p_ids) AND NOT EXISTS (SELECT FROM job j WHERE j.id = e.chain) LIMIT 1;
+    -- a job that is there already may have outlived the chains it waited for
+    SELECT e.chain INTO v_unknown FROM unnest(p_edge_jobs, p_edge_chains) AS e(job_id, chain)
+    WHERE e.chain <> ALL (p_ids) AND NOT EXISTS (SELECT FROM job j WHERE j.id = e.chain)
+        AND NOT EXISTS (SELECT FROM job j WHERE j.id = e.job_id)
+    LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'HF001', MESSAGE = v_unknown::text;
     END IF;

@@ -1,4 +1,5 @@
--- Ends attempts under their tokens, for the holder (p_reap false) or for the reaper.
+-- Ends attempts under their tokens, for the holder (p_reap false) or for the reaper. Answers only for those that were not
+-- plainly applied. Arrays that say what most say are NULL: events and states (succeeded), failures (as before), results (null).
 --
 -- The lease row decides: what this DELETE returns is applied, everything else is stale or repeated. The reaper first locks
 -- what is lapsed *now*, skipping what a heartbeat or settle has in hand. `lease` is never addressed by ctid: a heartbeat moves
@@ -39,11 +40,12 @@ BEGIN
     ), done AS MATERIALIZED (
         -- a cancel that was asked for wins over everything that would let the job live on
         SELECT g.job_id, g.token, g.lane, g.place, g.claimed_at, g.worker, g.attempt, g.keyed, NOT p_reap AND g.expires_at <= v_now AS late, s.n,
-            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN 'canceled' ELSE s.event END AS event,
-            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN 'canceled' ELSE s.state END AS state,
+            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN 'canceled' ELSE coalesce(s.event, 'succeeded') END AS event,
+            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN 'canceled' ELSE coalesce(s.state, 'succeeded') END AS state,
             CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN 'CANCELED' ELSE s.code END AS code,
             CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN g.cancel ELSE s.message END AS message,
-            s.failures, s.front, s.delay, s.run_at, s.result, s.traceback
+            coalesce(s.failures, g.failures) AS failures, s.front, s.delay, s.run_at, s.traceback,
+            CASE WHEN coalesce(s.state, 'succeeded') = 'succeeded' THEN coalesce(s.result, 'null') END AS result
         FROM gone g
         JOIN unnest(p_ids, p_tokens, p_events, p_states, p_failures, p_fronts, p_delays, p_run_ats, p_results, p_codes, p_messages,
                 p_tracebacks) WITH ORDINALITY
@@ -96,16 +98,15 @@ BEGIN
         PERFORM resolve(v_ended);
     END IF;
 
-    RETURN QUERY SELECT a.id, CASE WHEN a.id = ANY (v_late) THEN 'late' ELSE 'applied' END FROM unnest(v_applied) AS a(id);
-    IF NOT p_reap AND cardinality(p_ids) > coalesce(cardinality(v_applied), 0) THEN
+    RETURN QUERY SELECT a.id, 'late' FROM unnest(v_late) AS a(id);
+    IF cardinality(p_ids) > coalesce(cardinality(v_applied), 0) THEN
         RETURN QUERY
-        SELECT r.job_id, 'repeated'
-        FROM (
-            SELECT a.job_id, a.token FROM archive a WHERE a.job_id = ANY (p_ids)
-            UNION
-            SELECT a.job_id, a.token FROM attempt a WHERE a.job_id = ANY (p_ids)
-        ) r JOIN unnest(p_ids, p_tokens) AS s(job_id, token) USING (job_id, token)
-        WHERE r.job_id <> ALL (coalesce(v_applied, '{{}}'));
+        SELECT s.job_id,
+            CASE WHEN NOT p_reap AND EXISTS (SELECT FROM archive a WHERE a.job_id = s.job_id AND a.token = s.token) THEN 'repeated'
+                WHEN NOT p_reap AND EXISTS (SELECT FROM attempt a WHERE a.job_id = s.job_id AND a.token = s.token) THEN 'repeated'
+                ELSE 'stale' END
+        FROM unnest(p_ids, p_tokens) AS s(job_id, token)
+        WHERE s.job_id <> ALL (coalesce(v_applied, '{{}}'));
     END IF;
 END
 $$;
