@@ -20,6 +20,7 @@ DECLARE
     v_late uuid[];
     v_ended uuid[];
     v_keyed uuid[];
+    v_repeated uuid[];
 BEGIN
     -- The transaction's id before its clock and its places: the promoter's and the claimers' marks rely on it.
     PERFORM pg_current_xact_id();
@@ -100,13 +101,16 @@ BEGIN
 
     RETURN QUERY SELECT a.id, 'late' FROM unnest(v_late) AS a(id);
     IF cardinality(p_ids) > coalesce(cardinality(v_applied), 0) THEN
+        SELECT array_agg(r.job_id) INTO v_repeated
+        FROM (
+            SELECT a.job_id, a.token FROM archive a WHERE a.job_id = ANY (p_ids)
+            UNION
+            SELECT a.job_id, a.token FROM attempt a WHERE a.job_id = ANY (p_ids)
+        ) r JOIN unnest(p_ids, p_tokens) AS s(job_id, token) USING (job_id, token)
+        WHERE NOT p_reap;
         RETURN QUERY
-        SELECT s.job_id,
-            CASE WHEN NOT p_reap AND EXISTS (SELECT FROM archive a WHERE a.job_id = s.job_id AND a.token = s.token) THEN 'repeated'
-                WHEN NOT p_reap AND EXISTS (SELECT FROM attempt a WHERE a.job_id = s.job_id AND a.token = s.token) THEN 'repeated'
-                ELSE 'stale' END
-        FROM unnest(p_ids, p_tokens) AS s(job_id, token)
-        WHERE s.job_id <> ALL (coalesce(v_applied, '{{}}'));
+        SELECT s.id, CASE WHEN s.id = ANY (v_repeated) THEN 'repeated' ELSE 'stale' END
+        FROM unnest(p_ids) AS s(id) WHERE s.id <> ALL (coalesce(v_applied, '{{}}'));
     END IF;
 END
 $$;
