@@ -67,6 +67,7 @@ class Producing(Handle):
                 due = min(due, holder.run_at or now)
             error = Error(REPLACED, f"replaced by job {job.id}")
             self.data.move(holder, Write(Event.CANCEL, holder.failures, error=error), now, actor="store")
+            self.data.settle_waiters(now)  # before the job that replaces it, which may wait for one of them
         record = Record(job, created_at=now)
         self.data.take_key(record, now)
         # a blocker of this very call whose key was taken is stood for by the job that holds the key

@@ -162,6 +162,8 @@ class Enqueuing:
                 run_at = min(run_at, now if holder.run_at is None else holder.run_at)
             error = Error(REPLACED, f"replaced by job {job.id}")
             move(self.writing, holder, Write(Event.CANCEL, holder.failures, error=error), actor="store")
+            self.write()  # its waiters come before the job that replaces it, which may wait for one of them
+            settle_waiters(self.writing)
         until = None if unique.window is None else now + microseconds(unique.window)
         execute(sql("enqueue.take_key"), (unique.scope, unique.key, job.id.bytes, until))
         return None, run_at
