@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 import pytest_asyncio
@@ -41,6 +41,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(slow)]
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a worker of a parallel run: tell the process that prints the summary what was left out here."""
+    if (told := getattr(session.config, "workeroutput", None)) is not None:
+        told["left_out"] = session.config.stash.get(_left_out, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker of a parallel run collects all tests, so any of them knows the number."""
+    node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if count := config.stash.get(_left_out, 0):
         noun = "test" if count == 1 else "tests"
@@ -50,13 +62,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 # -- PostgreSQL ------------------------------------------------------------------------------------------------------------
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A parallel run collects in its workers, which cannot end the whole: so it asks before it starts them."""
+    if session.config.getoption("numprocesses", None):
+        _require_postgres()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """End the run at once when a test needs a server that cannot be had: nothing is skipped silently."""
     if any("postgres_servers" in getattr(item, "fixturenames", ()) for item in session.items):
-        try:
-            postgres.require()
-        except postgres.MissingServer as missing:
-            pytest.exit(str(missing), returncode=1)
+        _require_postgres()
+
+
+def _require_postgres() -> None:
+    try:
+        postgres.require()
+    except postgres.MissingServer as missing:
+        pytest.exit(str(missing), returncode=1)
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.core.lease import Claimed
     from holdfast.core.outcome import Outcome
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("plans")]  # the fill is dear: once is enough
 
 BATCH = 100
 TASKS = ("own.a", "own.b", "own.c")
