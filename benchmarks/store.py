@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -89,24 +90,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="rounds (default 5)")
     options = parser.parse_args()
     with ExitStack() as stack:
-        contestants = [(url, options.jobs) for url in options.url or []]
+        contestants = [(url.rpartition("@")[2], url, options.jobs) for url in options.url or []]
         if not contestants:
             from tests.support.postgres import PostgresServer  # noqa: PLC0415  only where it is needed
 
             for major in (16, 18):
                 server = stack.enter_context(PostgresServer(major, durable=True))
-                contestants.append((server.url("postgres"), options.jobs))
+                contestants.append((f"PostgreSQL {major}", server.url("postgres"), options.jobs))
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            contestants.append((f"sqlite:///{Path(folder) / 'jobs.db'}", options.jobs // 5))
-        results: dict[str, tuple[list[float], list[float]]] = {url: ([], []) for url, _ in contestants}
+            contestants.append((f"SQLite {sqlite3.sqlite_version}", f"sqlite:///{Path(folder) / 'jobs.db'}", options.jobs // 5))
+        results: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name, _, _ in contestants}
         for round_number in range(options.rounds):
             print(f"round {round_number + 1} of {options.rounds} …", file=sys.stderr)
-            for url, jobs in contestants:
+            for name, url, jobs in contestants:
                 filled, drained = asyncio.run(measure(url, jobs=jobs, batch=options.batch, loops=options.loops))
-                results[url][0].append(filled)
-                results[url][1].append(drained)
-    for url, (filled_rates, drained_rates) in results.items():
-        print(url.partition("@")[2] or url)
+                results[name][0].append(filled)
+                results[name][1].append(drained)
+    for name, (filled_rates, drained_rates) in results.items():
+        print(name)
         report("  enqueue, 1000 in a call", filled_rates)
         report(f"  claim + settle, {options.batch} in a call", drained_rates)
 

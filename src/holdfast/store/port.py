@@ -7,6 +7,10 @@ Words used in the promises:
 - *repeatable*: when the outcome is unknown (the connection broke), the same call may be made again: no loss, no double.
 
 Batches go in, answers come out in the same order, one for each item. Losing a race is an answer, not an exception.
+Requests and answers are msgspec structs that survive JSON, so that a store may be spoken to over HTTP. A chain is known by its
+first job: `NewJob.after` makes waiters, which every operation that ends a job settles. A job held back by a limit is `ready`; a
+store may keep it apart, and a claim does not return it.
+
 Any operation may raise `StoreUnavailable`; then its outcome is unknown. Every clock reading that decides anything is the
 store's own.
 """

@@ -1,0 +1,84 @@
+"""The port can be spoken over a wire: every request and answer survives JSON, and every store has every operation."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from holdfast.core.job import NewJob, Policy, Unique
+from holdfast.core.lease import Claimed, Extended, Hold, Lease
+from holdfast.core.outcome import Error
+from holdfast.core.settle import Write
+from holdfast.core.states import Event, State
+from holdfast.store import port
+from holdfast.store.memory import MemoryStore
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.sqlite import SqliteStore
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+ID = UUID("01890000-0000-7000-8000-000000000001")
+LEASE = Lease(ID, ID)
+WRITE = Write(Event.RETRY_LATER, 1, delay=9.5, error=Error("BOOM", "it broke"))
+COUNTS = {State.READY: 2, State.FAILED: 1}
+JOB = NewJob(id=ID, task="t", run_at=AT, unique=Unique(key="k", scope="t", window=5.0), after=(UUID(int=1),), tags=("a",))
+VIEW = port.JobView(
+    id=ID,
+    task="t",
+    queue="q",
+    priority=5,
+    state=State.FAILED,
+    args="{}",
+    attempt=1,
+    failures=1,
+    created_at=AT,
+    lease_seconds=60.0,
+    policy=Policy(),
+    error=Error("BOOM"),
+)
+SPOKEN = [
+    JOB,
+    Claimed(ID, ID, 1, 0, "t", "q", 5, "{}", Policy(), 60.0, AT, AT, AT),
+    Extended(Hold.HELD, AT, cancel_requested=True),
+    port.Enqueued(port.Enqueue.EXISTING, ID),
+    port.Settlement(LEASE, WRITE),
+    port.Progress(LEASE, 50.0, "step"),
+    port.Checkpoint(LEASE, port.Part("p", port.PartState.COMPLETED, 1.0, 2.0, '"data"')),
+    port.ClaimRequest(worker=ID, tasks=frozenset({"t"}), limit=5, queues=frozenset({"q"})),
+    port.Worker(id=ID, name="w", registered_at=AT),
+    port.Retention(failed=5.0),
+    port.JobFilter(states=frozenset({State.READY}), created_from=AT),
+    VIEW,
+    port.Page([VIEW], ID, searched_all=False),
+    port.AttemptView(attempt=1, worker_id=ID, worker_name="w", claimed_at=AT, event=Event.FAIL, error=Error("BOOM")),
+    port.EventView(event=Event.CLAIM, at=AT, state=State.RUNNING, attempt=1),
+    port.QueueView(name="q", counts=COUNTS, oldest_waiting=1.5),
+    port.Stats([port.TaskCounts("q", "t", COUNTS)], {"q": 1.5}),
+    port.Promoted(1, frozenset({"q"}), 2.5),
+    port.Reaped(ID, "t", "q", 1, ID, WRITE),
+    port.Pruned(3, ID),
+]
+
+
+@pytest.mark.parametrize("value", SPOKEN, ids=lambda value: type(value).__name__)
+def test_what_goes_over_the_port_survives_json(value: msgspec.Struct) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(value), type=type(value)) == value
+
+
+def test_every_struct_of_the_port_is_tried_above() -> None:
+    structs = {struct for struct in vars(port).values() if isinstance(struct, type) and issubclass(struct, msgspec.Struct)}
+    parts = {port.Part, port.TaskCounts, Error, Policy, Write}  # inside others
+    assert structs - parts == {type(value) for value in SPOKEN} & structs
+
+
+@pytest.mark.parametrize("store", [MemoryStore, SqliteStore, PostgresStore])
+def test_every_store_has_every_operation_with_the_ports_parameters(store: type) -> None:
+    operations = {name: method for name, method in vars(port.Store).items() if inspect.iscoroutinefunction(method)}
+    assert len(operations) > 30
+    for name, operation in operations.items():
+        asked, given = inspect.signature(operation).parameters, inspect.signature(getattr(store, name)).parameters
+        assert list(asked) == list(given), name
+        assert [p.default for p in asked.values()] == [p.default for p in given.values()], name
