@@ -1,20 +1,12 @@
--- Writes parts of jobs under the token, and prolongs the lease as progress does.
+-- Writes parts of jobs under the token.
 CREATE OR REPLACE FUNCTION {schema}.checkpoint(
     p_ids uuid[], p_tokens uuid[], p_names text[], p_states text[], p_done float8[], p_totals float8[], p_data text[], p_errors text[]
 )
 RETURNS TABLE (job_id uuid, late boolean)
-LANGUAGE sql VOLATILE {hot} {paired}
+LANGUAGE sql VOLATILE {hot}
 AS $$
-    WITH was AS MATERIALIZED (
-        SELECT l.job_id, l.expires_at <= clock_timestamp() AS late
-        FROM lease l JOIN unnest(p_ids, p_tokens) AS s(job_id, token) USING (job_id, token)
-        WHERE l.job_id = ANY (p_ids)
-        ORDER BY l.job_id
-        FOR NO KEY UPDATE OF l
-    ), held AS (
-        UPDATE lease SET expires_at = clock_timestamp() + lease_ms * interval '1 ms'
-        WHERE job_id = ANY (ARRAY(SELECT w.job_id FROM was w))
-        RETURNING lease.job_id
+    WITH held AS MATERIALIZED (
+        SELECT * FROM touch(p_ids, p_tokens)
     ), written AS (
         INSERT INTO part (job_id, name, state, done, total, data, error, started_at, completed_at)
         SELECT u.job_id, u.name, u.state, u.done, u.total, u.data, u.error,
@@ -30,5 +22,5 @@ AS $$
             completed_at = CASE WHEN excluded.completed_at IS NOT NULL THEN
                 CASE WHEN part.state = excluded.state THEN part.completed_at ELSE excluded.completed_at END END
     )
-    SELECT was.job_id, was.late FROM was
+    SELECT held.job_id, held.late FROM held
 $$;

@@ -1,18 +1,10 @@
--- Writes progress under the token; the lease is prolonged by the same statement that proves it current.
+-- Writes progress under the token.
 CREATE OR REPLACE FUNCTION {schema}.progress(p_ids uuid[], p_tokens uuid[], p_percents float8[], p_steps text[], p_messages text[])
 RETURNS TABLE (job_id uuid, late boolean)
-LANGUAGE sql VOLATILE {hot} {paired}
+LANGUAGE sql VOLATILE {hot}
 AS $$
-    WITH was AS MATERIALIZED (
-        SELECT l.job_id, l.expires_at <= clock_timestamp() AS late
-        FROM lease l JOIN unnest(p_ids, p_tokens) AS s(job_id, token) USING (job_id, token)
-        WHERE l.job_id = ANY (p_ids)
-        ORDER BY l.job_id
-        FOR NO KEY UPDATE OF l
-    ), held AS (
-        UPDATE lease SET expires_at = clock_timestamp() + lease_ms * interval '1 ms'
-        WHERE job_id = ANY (ARRAY(SELECT w.job_id FROM was w))
-        RETURNING lease.job_id
+    WITH held AS MATERIALIZED (
+        SELECT * FROM touch(p_ids, p_tokens)
     ), written AS (
         INSERT INTO progress (job_id, percent, step, message, at)
         SELECT u.job_id, u.percent, u.step, u.message, clock_timestamp()
@@ -22,5 +14,5 @@ AS $$
         ON CONFLICT (job_id) DO UPDATE
         SET percent = excluded.percent, step = excluded.step, message = excluded.message, at = excluded.at
     )
-    SELECT was.job_id, was.late FROM was
+    SELECT held.job_id, held.late FROM held
 $$;
