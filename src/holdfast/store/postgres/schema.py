@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
+from holdfast.core.states import TERMINAL, WAITING, State
 from holdfast.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
 from holdfast.store.postgres.connection import Connections
 
@@ -27,6 +28,12 @@ HOT: Final = (
 
 PAIRED: Final = "SET enable_nestloop TO off SET enable_mergejoin TO off"
 """How (id, token) pairs are matched: by a hash join, whatever the planner thinks of the sizes."""
+
+_STATES: Final = {
+    "waiting": ", ".join(f"'{state}'" for state in State if state in WAITING),
+    "terminal": ", ".join(f"'{state}'" for state in State if state in TERMINAL),
+}
+"""Groups of states, as SQL takes them from the state machine."""
 
 
 def quoted(schema: str) -> str:
@@ -86,7 +93,7 @@ async def upgrade(connection: Connection, schema: str, target: str) -> tuple[int
         if number > before:
             await connection.execute(text)
     for text in functions():
-        await connection.execute(text.format(schema=name, hot=HOT.format(schema=name), paired=PAIRED))
+        await connection.execute(text.format(schema=name, hot=HOT.format(schema=name), paired=PAIRED, **_STATES))
     await connection.execute("UPDATE meta SET version = $1", latest())
     return before, latest()
 

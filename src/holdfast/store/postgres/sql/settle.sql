@@ -41,10 +41,10 @@ BEGIN
     ), done AS MATERIALIZED (
         -- a cancel that was asked for wins over everything that would let the job live on
         SELECT g.job_id, g.token, g.lane, g.place, g.claimed_at, g.worker, g.attempt, g.keyed, NOT p_reap AND g.expires_at <= v_now AS late, s.n,
-            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN 'canceled' ELSE coalesce(s.event, 'succeeded') END AS event,
-            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN 'canceled' ELSE coalesce(s.state, 'succeeded') END AS state,
-            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN 'CANCELED' ELSE s.code END AS code,
-            CASE WHEN g.cancel IS NOT NULL AND s.state IN ('ready', 'scheduled') THEN g.cancel ELSE s.message END AS message,
+            CASE WHEN g.cancel IS NOT NULL AND s.state NOT IN ({terminal}) THEN 'canceled' ELSE coalesce(s.event, 'succeeded') END AS event,
+            CASE WHEN g.cancel IS NOT NULL AND s.state NOT IN ({terminal}) THEN 'canceled' ELSE coalesce(s.state, 'succeeded') END AS state,
+            CASE WHEN g.cancel IS NOT NULL AND s.state NOT IN ({terminal}) THEN 'CANCELED' ELSE s.code END AS code,
+            CASE WHEN g.cancel IS NOT NULL AND s.state NOT IN ({terminal}) THEN g.cancel ELSE s.message END AS message,
             coalesce(s.failures, g.failures) AS failures, s.front, s.delay, s.run_at, s.traceback,
             CASE WHEN coalesce(s.state, 'succeeded') = 'succeeded' THEN coalesce(s.result, 'null') END AS result
         FROM gone g
@@ -56,7 +56,7 @@ BEGIN
         INSERT INTO archive (job_id, lane, state, finished_at, claimed_at, token, worker, attempt, failures, late, code, message, result)
         SELECT d.job_id, d.lane, d.state, v_now, d.claimed_at, CASE WHEN NOT p_reap THEN d.token END, d.worker, d.attempt,
             d.failures, d.late, d.code, d.message, d.result
-        FROM done d WHERE d.state IN ('succeeded', 'failed', 'canceled')
+        FROM done d WHERE d.state IN ({terminal})
     ), rested AS (
         INSERT INTO scheduled (job_id, run_at, attempt, failures)
         -- never in the past, or it would lie below the promoter's base
@@ -87,8 +87,8 @@ BEGIN
         FROM done d GROUP BY d.lane
     )
     SELECT array_agg(d.job_id), array_agg(d.job_id) FILTER (WHERE d.late),
-        array_agg(d.job_id) FILTER (WHERE d.state IN ('succeeded', 'failed', 'canceled')),
-        array_agg(d.job_id) FILTER (WHERE d.keyed AND d.state IN ('succeeded', 'failed', 'canceled'))
+        array_agg(d.job_id) FILTER (WHERE d.state IN ({terminal})),
+        array_agg(d.job_id) FILTER (WHERE d.keyed AND d.state IN ({terminal}))
     INTO v_applied, v_late, v_ended, v_keyed
     FROM done d;
 

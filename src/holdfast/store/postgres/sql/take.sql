@@ -41,7 +41,7 @@ BEGIN
             SELECT 'running', false INTO state, taken FROM lease l WHERE l.job_id = v_id;
             EXIT WHEN FOUND;
         END IF;
-        IF p_from && ARRAY['succeeded', 'failed', 'canceled'] THEN
+        IF p_from && ARRAY[{terminal}] THEN
             DELETE FROM archive a WHERE a.job_id = v_id
             RETURNING a.state, a.attempt, a.failures, a.worker, a.claimed_at INTO state, attempt, failures, worker, claimed_at;
             EXIT WHEN FOUND;

@@ -55,7 +55,7 @@ BEGIN
 
             SELECT * INTO old FROM job j WHERE j.id = h.job_id;
             EXIT WHEN NOT FOUND;
-            SELECT * INTO t FROM take(old, ARRAY['blocked', 'scheduled', 'ready']);
+            SELECT * INTO t FROM take(old, ARRAY[{waiting}]);
             EXIT WHEN NOT t.taken;
             PERFORM finish(
                 old, t.state, t.attempt, t.failures, NULL, NULL, 'cancel', 'canceled', 'REPLACED', format('replaced by %s', k.id), NULL, NULL,
