@@ -18,13 +18,13 @@ from holdfast.core.job import NewJob
 from holdfast.core.settle import Write
 from holdfast.core.states import Event
 from holdfast.store.port import ClaimRequest, Settlement, Worker
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres import PostgresStore, migrate
 from holdfast.store.postgres.marks import MOST_PAIRS, Marks
 from holdfast.store.postgres.rendering import ENQUEUE, calls, render
 from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from uuid import UUID
 
 
@@ -46,6 +46,7 @@ class Server:
     visible: set[int] = field(default_factory=set)
     locked: set[int] = field(default_factory=set)
     running: list[Transaction] = field(default_factory=list)
+    completed: int = 0
 
     def begin(self) -> Transaction:
         transaction = Transaction(self.next_xid)
@@ -65,17 +66,25 @@ class Server:
 
     def end(self, transaction: Transaction, *, commit: bool) -> None:
         self.running.remove(transaction)
+        self.completed = max(self.completed, transaction.xid)
         self.locked.difference_update(transaction.deleted)
         if commit:
             self.visible.update(transaction.drawn)
             self.visible.difference_update(transaction.deleted)
 
-    def look(self, base: int) -> tuple[int | None, int, int]:
-        first = min((place for place in self.visible if place >= base), default=None)
-        return first, min((t.xid for t in self.running), default=self.next_xid), self.next_xid
+    def look(self, marks: Marks[int], *, meanwhile: Callable[[], None] = lambda: None, naive: bool = False) -> None:
+        """Look as the store does. `naive`: take the snapshot's xmax, above all *ended* ids, for one above all handed out."""
+        reached = marks.reached
+        first = min((place for place in self.visible if place >= marks.base), default=None)
+        xmin = min((t.xid for t in self.running), default=self.completed + 1)
+        xnext = self.completed + 1 if naive else self.next_xid
+        last = self.next_place - 1
+        meanwhile()
+        marks.looked(first, reached=reached, xmin=xmin, xnext=xnext)
+        marks.took(last + 1 if first is None else first)
 
 
-def run_schedule(seed: int, *, marks: Marks[int], steps: int = 60) -> set[int]:
+def run_schedule(seed: int, *, marks: Marks[int], steps: int = 60, naive: bool = False) -> set[int]:
     """Run a random schedule and return the places that are still there after two looks at the end."""
     chance = random.Random(seed)
     server = Server()
@@ -92,11 +101,11 @@ def run_schedule(seed: int, *, marks: Marks[int], steps: int = 60) -> set[int]:
             marks.took(rows[-1] + 1)
 
     def look() -> None:
-        reached = marks.reached
-        first, xmin, xmax = server.look(marks.base)
-        if chance.random() < 0.3:
-            claim(5)  # another loop of the same store claims while the look is on its way
-        marks.looked(first, reached=reached, xmin=xmin, xmax=xmax)
+        def meanwhile() -> None:
+            if chance.random() < 0.3:
+                claim(5)  # another loop of the same store claims while the look is on its way
+
+        server.look(marks, meanwhile=meanwhile, naive=naive)
 
     for _ in range(steps):
         match chance.choice(("begin", "insert", "insert", "commit", "claim", "claim", "look", "steal", "give back")):
@@ -121,9 +130,7 @@ def run_schedule(seed: int, *, marks: Marks[int], steps: int = 60) -> set[int]:
         server.end(transaction, commit=chance.random() < 0.5)
     # from here on the world is quiet: a second look at most, and everything must be taken
     for _ in range(2):
-        reached = marks.reached
-        first, xmin, xmax = server.look(marks.base)
-        marks.looked(first, reached=reached, xmin=xmin, xmax=xmax)
+        server.look(marks, naive=naive)
         transaction = server.begin()
         rows = server.claim(transaction, marks.hint, 10_000)
         server.end(transaction, commit=True)
@@ -140,15 +147,19 @@ def test_nothing_is_missed_in_thousands_of_random_schedules() -> None:
 class OneMark(Marks[int]):
     """What one would write first: a mark behind the last row taken, never lowered."""
 
-    def looked(self, first: int | None, *, reached: int, xmin: int, xmax: int) -> None:
+    def looked(self, first: int | None, *, reached: int, xmin: int, xnext: int) -> None:
         pass
 
 
 class Hasty(Marks[int]):
     """A base that trusts the first look instead of waiting for those that could still write below it."""
 
-    def looked(self, first: int | None, *, reached: int, xmin: int, xmax: int) -> None:
-        super().looked(first, reached=reached, xmin=xmin, xmax=xmin)
+    def looked(self, first: int | None, *, reached: int, xmin: int, xnext: int) -> None:
+        super().looked(first, reached=reached, xmin=xmin, xnext=xmin)
+
+
+def test_a_bound_above_ended_ids_only_loses_rows_in_the_same_schedules() -> None:
+    assert any(run_schedule(seed, marks=Marks(0), naive=True) for seed in range(1_000))
 
 
 @pytest.mark.parametrize("broken", [OneMark, Hasty])
@@ -159,17 +170,17 @@ def test_weaker_marks_lose_rows_in_the_same_schedules(broken: type[Marks[int]]) 
 def test_the_base_follows_once_those_who_could_write_below_it_have_ended() -> None:
     marks = Marks(0)
     marks.took(100)
-    marks.looked(None, reached=marks.reached, xmin=5, xmax=10)
+    marks.looked(None, reached=marks.reached, xmin=5, xnext=10)
     assert marks.base == 0, "transactions 5 to 9 may still write below 100"
-    marks.looked(None, reached=marks.reached, xmin=10, xmax=12)
+    marks.looked(None, reached=marks.reached, xmin=10, xnext=12)
     assert marks.base == 100
 
 
 def test_a_row_that_is_still_there_holds_the_base_and_lowers_the_hint() -> None:
     marks = Marks(0)
     marks.took(100)
-    marks.looked(None, reached=marks.reached, xmin=5, xmax=10)
-    marks.looked(40, reached=marks.reached, xmin=10, xmax=12)
+    marks.looked(None, reached=marks.reached, xmin=5, xnext=10)
+    marks.looked(40, reached=marks.reached, xmin=10, xnext=12)
     assert (marks.base, marks.hint) == (40, 40)
 
 
@@ -177,9 +188,9 @@ def test_pairs_do_not_pile_up_under_a_long_writing_transaction() -> None:
     marks = Marks(0)
     for number in range(1, MOST_PAIRS * 3):
         marks.took(number)
-        marks.looked(None, reached=marks.reached, xmin=1, xmax=number + 1)
+        marks.looked(None, reached=marks.reached, xmin=1, xnext=number + 1)
     assert marks.base == 0
-    marks.looked(None, reached=marks.reached, xmin=MOST_PAIRS * 4, xmax=MOST_PAIRS * 4)
+    marks.looked(None, reached=marks.reached, xmin=MOST_PAIRS * 4, xnext=MOST_PAIRS * 4)
     assert marks.base == MOST_PAIRS * 3 - 1
 
 
@@ -338,3 +349,90 @@ async def test_a_job_rescheduled_to_a_moment_that_has_passed_is_promoted(
     write = Write(Event.RESCHEDULE_LATER, 0, run_at=job.claimed_at)
     await store.settle([Settlement(job.lease, write)])
     assert sum([(await store.promote(10)).count for _ in range(3)]) == 1
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.001])
+async def test_a_lone_late_commit_is_found_in_a_quiet_system(
+    store: PostgresStore, world: Steered, worker: UUID, postgres_url: str, delay: float
+) -> None:
+    """Nobody else is there to lift the snapshot's bounds: the open transaction is the newest there is."""
+    request = ClaimRequest(worker=worker, tasks=frozenset({"late"}), limit=10, look=True)
+    jobs = [NewJob(id=world.job_id(), task="late", delay=delay) for _ in range(3)]
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        await settle_all(store, request)
+        transaction = await start_enqueue(connection, jobs)
+        for _ in range(5):
+            await store.promote(10)
+            await store.claim(request)
+            world.at += 1.0
+        await transaction.commit()
+    finally:
+        await connection.close()
+    for _ in range(2):
+        await store.promote(10)
+    assert await settle_all(store, request) == {job.id for job in jobs}
+
+
+@pytest.fixture
+async def fresh(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """A connection to a database in which the schema is made anew by the test."""
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute("DROP SCHEMA IF EXISTS holdfast CASCADE")
+    yield connection
+    await connection.close()
+
+
+@pytest.mark.usefixtures("fresh")
+async def test_the_very_first_lease_of_a_schema_is_reaped_by_a_reaper_that_was_there_before_it(
+    postgres_url: str, world: Steered
+) -> None:
+    reaper, other = PostgresStore(postgres_url, world), PostgresStore(postgres_url, world)
+    await reaper.open()
+    await other.open()
+    for _ in range(4):
+        await reaper.reap(10)
+    await other.register(Worker(id=world.token(), name="dies"))
+    me = (await other.workers())[0].id
+    await other.enqueue([NewJob(id=world.job_id(), task="late", lease=0.001) for _ in range(2)])
+    assert len(await other.claim(ClaimRequest(worker=me, tasks=frozenset({"late"}), limit=10, look=True))) == 2
+    reaped = 0
+    while not reaped:  # until the millisecond has passed
+        reaped = len(await reaper.reap(10))
+    assert reaped == 2
+    await reaper.close()
+    await other.close()
+
+
+async def test_a_schema_made_anew_under_a_running_handle_is_noticed(
+    store: PostgresStore, world: Steered, worker: UUID, postgres_url: str, fresh: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await migrate(postgres_url, world)  # `fresh` has dropped what the store was opened on
+    await store.register(Worker(id=worker, name="again"))
+    request = ClaimRequest(worker=worker, tasks=frozenset({"late"}), limit=10, look=True)
+    await store.enqueue(some_jobs(world, 8))
+    assert len(await settle_all(store, request)) == 8
+    for _ in range(3):
+        world.at += 1.0
+        await store.claim(request)
+    await fresh.execute("DROP SCHEMA holdfast CASCADE")
+    await migrate(postgres_url, world)
+    await store.register(Worker(id=worker, name="again"))
+    await store.enqueue(some_jobs(world, 3))
+    assert len(await settle_all(store, request)) == 3
+
+
+async def test_long_leases_that_are_left_alone_do_not_hold_up_short_ones(
+    store: PostgresStore, world: Steered, worker: UUID, postgres_url: str
+) -> None:
+    request = ClaimRequest(worker=worker, tasks=frozenset({"late"}), limit=20_000, look=True)
+    await settle_all(store, request)
+    await store.enqueue([NewJob(id=world.job_id(), task="late", lease=3600) for _ in range(1_100)])
+    await store.enqueue([NewJob(id=world.job_id(), task="late", lease=1) for _ in range(3)])
+    assert len(await store.claim(request)) == 1_103
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute("UPDATE holdfast.lease SET expires_at = clock_timestamp() - interval '1 s'")
+    await connection.execute("UPDATE holdfast.meta SET rewound = rewound + interval '1 day'")
+    await connection.close()
+    reaped = [one for _ in range(2) for one in await store.reap(100, up_for=60)]
+    assert len(reaped) == 3

@@ -22,16 +22,22 @@ LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 SNAPSHOT: Final = """
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
-    pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax,
-    clock_timestamp() AS now, pg_postmaster_start_time()::text || ' ' || rewound::text AS life,
+    CASE WHEN pg_is_in_recovery() THEN pg_snapshot_xmax(pg_current_snapshot()) ELSE pg_current_xact_id() END
+        ::text::bigint AS xnext,
+    clock_timestamp() AS now, concat_ws(' ', pg_postmaster_start_time(), identity, rewound) AS life,
     extract(epoch FROM clock_timestamp() - pg_postmaster_start_time() + rewound)::float8 AS up_for,
-    (SELECT last_value FROM {schema}.place) AS last_place, (SELECT last_value FROM {schema}.claim_no) AS last_claim
+    (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {schema}.place) AS last_place,
+    (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {schema}.claim_no) AS last_claim
 FROM {schema}.meta
 """
-"""The bounds of a statement's own snapshot, its time, and which life of the server it belongs to."""
+"""The bounds of a statement's own snapshot, its time, and which life of the server and schema it belongs to.
+
+`xnext` lies above every transaction id handed out so far. The snapshot's own xmax does not: it lies above every id that has
+*ended*, so that a lone open transaction is not below it.
+"""
 
 _LOOK: Final = (
-    f"SELECT s.xmin, s.xmax, s.now, s.life, s.last_place, l.* FROM ({SNAPSHOT}) s "
+    f"SELECT s.xmin, s.xnext, s.now, s.life, s.last_place, l.* FROM ({SNAPSHOT}) s "
     "LEFT JOIN {schema}.look($1, $2, $3) l ON true"
 )
 
@@ -81,14 +87,20 @@ class Handle:
         self._workers.clear()
 
     async def _look(self) -> None:
-        done = False
-        while not done:
-            lanes, bases, fronts, reached = self._lanes.question()
+        while True:
+            question = self._lanes.question()
             started = self._environment.monotonic()
-            rows = await self._db.fetch(self._sql(_LOOK), lanes, bases, fronts)
+            rows = await self._db.fetch(self._sql(_LOOK), question.lanes, question.bases, question.fronts)
             ended = self._environment.monotonic()
             seen = [row[5:] for row in rows if row["entry"] is not None]
-            done = self._lanes.looked(seen, Snapshot(*rows[0][:5]), reached, at=ended, took=ended - started)
+            if self._lanes.looked(question, seen, Snapshot(*rows[0][:5]), at=ended, took=ended - started):
+                return
+            self._workers.clear()
+
+
+def most(limit: int) -> int:
+    """Return a limit that fits a statement: none below zero, none beyond what a parameter holds."""
+    return max(0, min(limit, 2**31 - 1))
 
 
 def columns(leases: Sequence[Lease]) -> tuple[list[UUID], list[UUID]]:

@@ -10,7 +10,7 @@ from holdfast.core.job import policy_of
 from holdfast.core.lease import Lease
 from holdfast.core.settle import Write, expire
 from holdfast.store.port import Promoted, Pruned, Reaped, Settlement
-from holdfast.store.postgres.handle import LONG_AGO, SNAPSHOT
+from holdfast.store.postgres.handle import LONG_AGO, SNAPSHOT, most
 from holdfast.store.postgres.lanes import Snapshot
 from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.working import Working
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from asyncpg import Record
 
     from holdfast.store.port import Retention
+    from holdfast.store.postgres.leases import Known
 
 FOLD_EVERY: Final = 5.0
 FOLD_LEAST: Final = 200
 """Fewer tally rows than this are cheaper to read than to fold."""
-MOST_LAPSED: Final = 1000
+MOST_LAPSED: Final = 10_000
 
-_NEXT_DUE: Final = f"SELECT s.xmin, s.xmax, s.now, s.life, d.run_at FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.due($1) d ON true"
+_NEXT_DUE: Final = f"SELECT s.xmin, s.xnext, s.now, s.life, d.run_at FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.due($1) d ON true"
 _LEASES: Final = (
-    f"SELECT s.xmin, s.xmax, s.now, s.life, s.last_claim, s.up_for, l.* FROM ({SNAPSHOT}) s "
+    f"SELECT s.xmin, s.xnext, s.now, s.life, s.last_claim, s.up_for, l.* FROM ({SNAPSHOT}) s "
     "LEFT JOIN {schema}.leases($1, $2) l ON true"
 )
 
@@ -40,7 +41,7 @@ class Housekeeping(Working):
         queues: set[str] = set()
         count = 0
         if limit > 0:
-            rows = await self._db.fetch(self._sql("SELECT * FROM {schema}.promote($1, $2)"), self._due.hint, limit)
+            rows = await self._db.fetch(self._sql("SELECT * FROM {schema}.promote($1, $2)"), self._due.hint, most(limit))
             for queue, promoted, last_due in rows:
                 queues.add(queue)
                 count += promoted
@@ -53,31 +54,33 @@ class Housekeeping(Working):
         return Promoted(count, frozenset(queues), await self._next_due())
 
     async def _next_due(self) -> float | None:
-        reached = self._due.reached
-        sql = self._sql(_NEXT_DUE)
-        row = (await self._db.fetch(sql, self._due.base))[0]
-        if row["life"] != self._due_life or row["now"] < self._due.reached:
-            self._due_life, self._due = row["life"], Marks(LONG_AGO)
-            row = (await self._db.fetch(sql, self._due.base))[0]
-            reached = self._due.reached
-        self._due.looked(row["run_at"], reached=reached, xmin=row["xmin"], xmax=row["xmax"])
-        self._due.took(row["now"] if row["run_at"] is None else min(row["now"], row["run_at"]))
-        return None if row["run_at"] is None else (row["run_at"] - row["now"]).total_seconds()
+        while True:
+            due, reached = self._due, self._due.reached
+            row = (await self._db.fetch(self._sql(_NEXT_DUE), due.base))[0]
+            if due is not self._due:
+                continue  # forgotten while the look was under way
+            if row["life"] != self._due_life or row["now"] < reached:
+                # another life of the server, or its clock went back: start anew
+                self._due_life, self._due = row["life"], Marks(LONG_AGO)
+                continue
+            due.looked(row["run_at"], reached=reached, xmin=row["xmin"], xnext=row["xnext"])
+            due.took(row["now"] if row["run_at"] is None else min(row["now"], row["run_at"]))
+            return None if row["run_at"] is None else (row["run_at"] - row["now"]).total_seconds()
 
     async def reap(self, limit: int, *, tasks: frozenset[str] = frozenset(), up_for: float | None = None) -> list[Reaped]:
         """Settle lapsed leases by the policy stored with each job."""
-        ids, server_up_for = await self._lapsed()
-        if not ids or limit <= 0:
-            return []
+        lapsed, server_up_for = await self._lapsed()
         undisturbed = [server_up_for]
         if up_for is not None:
             undisturbed.append(up_for)
         if self._db.back_since is not None:
             undisturbed.append(self._environment.monotonic() - self._db.back_since)
+        # Ripe ones first, then the bound: long leases that are still left alone must not stand before short ones.
+        ids = [job_id for job_id, known in lapsed if known.lease_ms <= min(undisturbed) * 1000]
+        if not ids or limit <= 0:
+            return []
         rows = await self._db.fetch(self._sql("SELECT * FROM {schema}.lapsed($1)"), ids[:MOST_LAPSED])
-        ripe = [row for row in rows if row["lease_ms"] <= min(undisturbed) * 1000]
-        ripe.sort(key=lambda row: (row["task"] not in tasks, row["expires_at"]))
-        ripe = ripe[:limit]
+        ripe = sorted(rows, key=lambda row: (row["task"] not in tasks, row["expires_at"]))[:limit]
         settlements = [Settlement(Lease(row["job_id"], row["token"]), self._expire(row)) for row in ripe]
         if not settlements:
             return []
@@ -98,15 +101,15 @@ class Housekeeping(Working):
             free=row["free"],
         )
 
-    async def _lapsed(self) -> tuple[list[UUID], float]:
+    async def _lapsed(self) -> tuple[list[tuple[UUID, Known]], float]:
         sql = self._sql(_LEASES)
         while True:
-            base, asked, reached = self._leases.question(self._server_now())
-            rows = await self._db.fetch(sql, base, asked)
+            question = self._leases.question(self._server_now())
+            rows = await self._db.fetch(sql, question.base, question.ids)
             snapshot = Snapshot(*rows[0][:5])
             self._server_clock = (snapshot.now, self._environment.monotonic())
             seen = [row[6:] for row in rows if row["job_id"] is not None]
-            lapsed = self._leases.looked(seen, asked, snapshot, reached)
+            lapsed = self._leases.looked(question, seen, snapshot)
             if lapsed is not None:
                 return lapsed, rows[0]["up_for"]
 
@@ -118,7 +121,7 @@ class Housekeeping(Working):
 
     async def unblock(self, limit: int) -> int:
         """Settle waiters whose blockers ended unseen."""
-        left: int = await self._db.fetch_value(self._sql("SELECT {schema}.unblock($1)"), limit)
+        left: int = await self._db.fetch_value(self._sql("SELECT {schema}.unblock($1)"), most(limit))
         if left:
             self._lanes.look_soon()
         return left
@@ -130,7 +133,7 @@ class Housekeeping(Working):
             self._sql("SELECT * FROM {schema}.prune($1, $2, $3, $4)"),
             [state.value for state in ages],
             list(ages.values()),
-            limit,
+            most(limit),
             after or UUID(int=0),
         )
         return Pruned(row[0]["pruned"], row[0]["next"])

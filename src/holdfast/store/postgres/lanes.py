@@ -71,12 +71,24 @@ class Snapshot(NamedTuple):
     """The bounds of the snapshot a look saw, and which server life it belongs to."""
 
     xmin: int
-    xmax: int
+    xnext: int
     now: datetime
     life: str
     """Changes when the server restarts, fails over or a test rewinds it: then nothing remembered holds."""
     last: int
     """The last number drawn from the sequence in question, read after the snapshot was taken."""
+
+
+class Question(NamedTuple):
+    """What a look asks for, and what was remembered when it was sent."""
+
+    lanes: list[int]
+    bases: list[int]
+    fronts: int
+    reached: dict[int, int]
+    generation: int
+    clock: datetime | None
+    last: int
 
 
 class Lanes:
@@ -89,12 +101,17 @@ class Lanes:
         self._next_look = 0.0
         self._turn = 0
         self._clock: datetime | None = None
+        self._last = 0
+        self._generation = 0
 
     def forget(self) -> None:
         """Start anew: the connection was lost, so that another server may have taken over."""
         self._lanes.clear()
         self._fronts = Marks(0)
         self._next_look = 0.0
+        self._life = self._clock = None
+        self._last = 0
+        self._generation += 1
 
     def look_soon(self) -> None:
         """Look before the next claim: something became ready by this very store."""
@@ -104,27 +121,35 @@ class Lanes:
         """Tell whether it is time to look."""
         return monotonic >= self._next_look
 
-    def question(self) -> tuple[list[int], list[int], int, dict[int, int]]:
-        """Return what a look asks for (lanes, their bases, the base of all fronts), and how far each was taken by then."""
+    def question(self) -> Question:
+        """Return what a look asks for."""
         lanes = list(self._lanes.values())
-        return (
+        return Question(
             [lane.entry for lane in lanes],
             [lane.marks.base for lane in lanes],
             self._fronts.base,
             {lane.entry: lane.marks.reached for lane in lanes} | {FRONTS: self._fronts.reached},
+            self._generation,
+            self._clock,
+            self._last,
         )
 
-    def looked(self, rows: Sequence[Row], snapshot: Snapshot, reached: dict[int, int], *, at: float, took: float) -> bool:
-        """Take in what a look saw; False when it must be made again from the start."""
-        self._next_look = at + max(LOOK_EVERY, LOOK_SHARE * took)
-        if snapshot.life != self._life or (self._clock is not None and snapshot.now < self._clock):
-            # What was asked for, from the bases of another life on, proves nothing in this one: look again from the start.
-            again = self._life is not None
+    def looked(self, question: Question, rows: Sequence[Row], snapshot: Snapshot, *, at: float, took: float) -> bool:
+        """Take in what a look saw; False when it must be made again, because what it was asked from no longer holds.
+
+        Looks may be under way side by side: what has changed is judged against what was remembered when this one was sent.
+        """
+        if question.generation != self._generation:
+            return False
+        went_back = question.clock is not None and snapshot.now < question.clock
+        if (self._life is not None and snapshot.life != self._life) or went_back or snapshot.last < question.last:
             self.forget()
-            self._life, self._clock = snapshot.life, snapshot.now
-            if again:
-                return False
-        self._clock = snapshot.now
+            return False
+        self._life = snapshot.life
+        self._clock = snapshot.now if self._clock is None else max(self._clock, snapshot.now)
+        self._last = max(self._last, snapshot.last)
+        self._next_look = at + max(LOOK_EVERY, LOOK_SHARE * took)
+        reached = question.reached
         entered = min((row[-1] for row in rows if row[-1] is not None), default=None)
         _take_in(self._fronts, entered, reached.get(FRONTS, 0), snapshot)
         fresh: set[int] = set()
@@ -195,5 +220,5 @@ def claimed(lanes: Sequence[Lane], rows: Sequence[Row], limit: int) -> None:
 
 def _take_in(marks: Marks[int], first: int | None, reached: int, snapshot: Snapshot) -> None:
     """Move marks by a look. Nothing visible lies below what it saw first, whoever took it: an onlooker's marks move too."""
-    marks.looked(first, reached=reached, xmin=snapshot.xmin, xmax=snapshot.xmax)
+    marks.looked(first, reached=reached, xmin=snapshot.xmin, xnext=snapshot.xnext)
     marks.took(snapshot.last + 1 if first is None else first)

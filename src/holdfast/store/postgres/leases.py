@@ -7,7 +7,8 @@ dead rows that vacuum cannot remove costs nothing, because it is not read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.store.postgres.marks import Marks
 
@@ -18,38 +19,71 @@ if TYPE_CHECKING:
 
     from holdfast.store.postgres.lanes import Row, Snapshot
 
+IN_TURN: Final = 500
+
+
+class Known(NamedTuple):
+    """A lease as it was last seen."""
+
+    no: int
+    expires_at: datetime
+    lease_ms: int
+
+
+class Question(NamedTuple):
+    """What a look asks for, and what was remembered when it was sent."""
+
+    base: int
+    ids: list[UUID]
+    reached: int
+    generation: int
+    last: int
+
 
 class Leases:
-    """The leases a reaper has seen, with the expiry it last saw."""
+    """The leases a reaper has seen."""
 
     def __init__(self) -> None:
-        self._known: dict[UUID, datetime] = {}
+        self._known: dict[UUID, Known] = {}
         self._marks: Marks[int] = Marks(0)
         self._life: str | None = None
+        self._last = 0
+        self._generation = 0
 
     def forget(self) -> None:
         """Start anew."""
         self._known.clear()
         self._marks = Marks(0)
+        self._life = None
+        self._last = 0
+        self._generation += 1
 
-    def question(self, now: datetime | None) -> tuple[int, list[UUID], int]:
-        """Return the base, the known leases to read again (lapsed, were they not extended), and the number reached."""
-        due = [] if now is None else [job_id for job_id, expires_at in self._known.items() if expires_at <= now]
-        return self._marks.base, due, self._marks.reached
+    def question(self, now: datetime | None) -> Question:
+        """Ask for the leases since the base, for known ones that should have lapsed, and for some others in turn.
 
-    def looked(self, rows: Sequence[Row], asked: Sequence[UUID], snapshot: Snapshot, reached: int) -> list[UUID] | None:
-        """Take in a look and return the leases that have lapsed; `None` when it must be made again from the start."""
-        if snapshot.life != self._life:
-            first_time = self._life is None
-            self._life = snapshot.life
-            if not first_time:
-                self.forget()
-                return None
+        The turn forgets what has ended meanwhile: an entry asked for goes to the end, if it is still there.
+        """
+        due = [] if now is None else [job_id for job_id, known in self._known.items() if known.expires_at <= now]
+        ids = list(dict.fromkeys([*due, *islice(self._known, IN_TURN)]))
+        return Question(self._marks.base, ids, self._marks.reached, self._generation, self._last)
+
+    def looked(self, question: Question, rows: Sequence[Row], snapshot: Snapshot) -> list[tuple[UUID, Known]] | None:
+        """Take in a look and return the leases that have lapsed; `None` when it must be made again."""
+        if question.generation != self._generation:
+            return None
+        if (self._life is not None and snapshot.life != self._life) or snapshot.last < question.last:
+            self.forget()
+            return None
+        self._life = snapshot.life
+        self._last = max(self._last, snapshot.last)
+        # what was asked for and did not come has ended; what another look has added meanwhile was not asked for
+        asked = {*question.ids, *(job_id for job_id, known in self._known.items() if known.no >= question.base)}
         for job_id in asked:
-            self._known.pop(job_id, None)
-        for job_id, expires_at in rows:
-            self._known[job_id] = expires_at
+            if job_id in self._known and self._known[job_id].no < question.reached:
+                del self._known[job_id]
+        for job_id, number, expires_at, lease_ms in rows:
+            self._known[job_id] = Known(number, expires_at, lease_ms)
         # What is below the base is known: a live lease there need not hold it down.
-        self._marks.looked(None, reached=reached, xmin=snapshot.xmin, xmax=snapshot.xmax)
+        self._marks.looked(None, reached=question.reached, xmin=snapshot.xmin, xnext=snapshot.xnext)
         self._marks.took(snapshot.last + 1)
-        return [job_id for job_id, expires_at in self._known.items() if expires_at <= snapshot.now]
+        return [(job_id, known) for job_id, known in self._known.items() if known.expires_at <= snapshot.now]

@@ -7,8 +7,8 @@ behind the last row it took misses rows whose transaction drew its number early 
 - the *base* serves looks, plain reads that run once a second and on every notification: no row below it can ever appear again.
 
 The base may move up to a number once every transaction that could still write below it has ended. Each look pairs the number
-reached so far with its snapshot's `xmax`; a later look whose `xmin` has come to that `xmax` proves it, because a number is
-always drawn after its transaction got its id. What the look finds lowers the hint.
+reached so far with `xnext`, a transaction id above all handed out so far; a later look whose `xmin` has come to it proves it,
+because a number is always drawn after its transaction got its id. What the look finds lowers the hint.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Marks(Generic[K]):
         self.hint = max(self.hint, behind)
         self._reached = max(self._reached, behind)
 
-    def looked(self, first: K | None, *, reached: K, xmin: int, xmax: int) -> None:
+    def looked(self, first: K | None, *, reached: K, xmin: int, xnext: int) -> None:
         """Take in a look: the first row it saw from the base on, and the bounds of its snapshot.
 
         `reached` must be what `self.reached` was before the look was sent: a number taken while the look was on its
@@ -61,7 +61,7 @@ class Marks(Generic[K]):
         if newest < reached:
             if len(self._pairs) >= MOST_PAIRS:
                 self._pairs.pop()
-            self._pairs.append((reached, xmax))
+            self._pairs.append((reached, xnext))
 
     @property
     def reached(self) -> K:

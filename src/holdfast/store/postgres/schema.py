@@ -92,8 +92,15 @@ async def upgrade(connection: Connection, schema: str, target: str) -> tuple[int
     for number, text in migrations():
         if number > before:
             await connection.execute(text)
+    parts = {
+        "schema": name,
+        "schema_text": schema.replace("'", "''"),
+        "hot": HOT.format(schema=name),
+        "paired": PAIRED,
+        **_STATES,
+    }
     for text in functions():
-        await connection.execute(text.format(schema=name, hot=HOT.format(schema=name), paired=PAIRED, **_STATES))
+        await connection.execute(text.format(**parts))
     await connection.execute("UPDATE meta SET version = $1", latest())
     return before, latest()
 

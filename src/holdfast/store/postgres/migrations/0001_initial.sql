@@ -4,7 +4,8 @@
 
 CREATE TABLE meta (
     version int NOT NULL,
-    rewound interval NOT NULL DEFAULT '0'  -- how far tests have rewound the store; see rewind.sql
+    identity uuid NOT NULL DEFAULT gen_random_uuid(),  -- of this very schema: one made anew under the same name is another
+    rewound interval NOT NULL DEFAULT '0'              -- how far tests have rewound the store
 );
 INSERT INTO meta (version) VALUES (0);
 

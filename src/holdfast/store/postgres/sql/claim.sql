@@ -21,21 +21,22 @@ BEGIN
         v_paused := ARRAY(SELECT l.entry FROM queue q JOIN lane l ON l.queue = q.name WHERE q.paused_at IS NOT NULL);
     END IF;
 
-    v_tids := ARRAY(
-        SELECT r.tid
-        FROM unnest(p_lanes, p_marks) AS l(lane, mark)
-        CROSS JOIN LATERAL (
-            SELECT ready.ctid AS tid FROM ready
-            WHERE ready.lane = l.lane AND ready.place >= l.mark
-            ORDER BY ready.place LIMIT p_limit
-            FOR UPDATE SKIP LOCKED
-        ) r
-        WHERE v_paused IS NULL OR abs(l.lane) <> ALL (v_paused)
-        LIMIT p_limit
-    );
-
-    -- A fifo lane (alone in its call) holds several tasks: nothing may pass a job of a task this worker does not know.
     IF p_tasks IS NOT NULL THEN
+        -- A fifo lane, alone in its call: one claimer at a time, and no row is skipped because somebody has it in hand.
+        PERFORM pg_advisory_xact_lock(hashtextextended('{schema_text}.fifo', abs(p_lanes[1])));
+        v_tids := ARRAY(
+            SELECT r.tid
+            FROM unnest(p_lanes, p_marks) AS l(lane, mark)
+            CROSS JOIN LATERAL (
+                SELECT ready.ctid AS tid FROM ready
+                WHERE ready.lane = l.lane AND ready.place >= l.mark
+                ORDER BY ready.place LIMIT p_limit
+                FOR UPDATE
+            ) r
+            WHERE v_paused IS NULL OR abs(l.lane) <> ALL (v_paused)
+            LIMIT p_limit
+        );
+        -- It holds several tasks: nothing may pass a job of a task this worker does not know.
         v_tids := ARRAY(
             SELECT t.tid FROM (
                 SELECT u.tid, bool_and(j.task = ANY (p_tasks)) OVER (ORDER BY r.lane > 0, r.place) AS known
@@ -43,6 +44,19 @@ BEGIN
                 CROSS JOIN LATERAL (SELECT * FROM ready WHERE ready.ctid = u.tid) r
                 CROSS JOIN LATERAL (SELECT task FROM job WHERE job.id = r.job_id LIMIT 1) j
             ) t WHERE t.known
+        );
+    ELSE
+        v_tids := ARRAY(
+            SELECT r.tid
+            FROM unnest(p_lanes, p_marks) AS l(lane, mark)
+            CROSS JOIN LATERAL (
+                SELECT ready.ctid AS tid FROM ready
+                WHERE ready.lane = l.lane AND ready.place >= l.mark
+                ORDER BY ready.place LIMIT p_limit
+                FOR UPDATE SKIP LOCKED
+            ) r
+            WHERE v_paused IS NULL OR abs(l.lane) <> ALL (v_paused)
+            LIMIT p_limit
         );
     END IF;
 

@@ -12,7 +12,7 @@ DECLARE
     v_from xid8;
     v_upto xid8;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(hashtextextended('{schema}.fold', 0)) THEN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('{schema_text}.fold', 0)) THEN
         RETURN false;
     END IF;
     SELECT generation, upto INTO v_generation, v_from FROM total ORDER BY generation DESC LIMIT 1;

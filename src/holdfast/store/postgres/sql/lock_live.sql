@@ -1,4 +1,4 @@
--- Makes sure that none of these jobs can end before this transaction does: after it, each is either locked where it stands
+-- Makes sure that none of these jobs can end or vanish before this transaction does: after it, each is either locked where it stands
 -- or visible in the archive to the next statement. A job may move while it is looked for, so it is looked for again.
 CREATE OR REPLACE FUNCTION {schema}.lock_live(p_ids uuid[])
 RETURNS void
@@ -20,7 +20,8 @@ BEGIN
             EXIT WHEN FOUND;
             PERFORM FROM lease l WHERE l.job_id = j.id FOR KEY SHARE;
             EXIT WHEN FOUND;
-            EXIT WHEN EXISTS (SELECT FROM archive a WHERE a.job_id = j.id);
+            PERFORM FROM archive a WHERE a.job_id = j.id FOR KEY SHARE;  -- nor may it be deleted or pruned
+            EXIT WHEN FOUND;
             EXIT WHEN NOT EXISTS (SELECT FROM job WHERE job.id = j.id);
         END LOOP;
     END LOOP;
