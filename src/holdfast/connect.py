@@ -62,7 +62,11 @@ def sqlite_path(url: str) -> str:
 
 def postgres_parts(url: str) -> tuple[str, str, bool]:
     """Return a PostgreSQL URL without Holdfast's own parameters, the schema, and whether to prepare statements."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise BadUrl(f"this PostgreSQL URL cannot be read: {error}. Use {_FORMS}") from error
     query = parse_qsl(parts.query, keep_blank_values=True)
     own = {name: value for name, value in query if name in {"schema", "prepare"}}
     rest = [(name, value) for name, value in query if name not in own]

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.numbers import check_seconds
 from holdfast.core.retry import Retry
-from holdfast.core.text import flaw, name_flaw
+from holdfast.core.text import checked_name, flaw
 from holdfast.errors import BadJob
 
 DEFAULT_QUEUE: Final = "default"
@@ -47,8 +47,8 @@ class BlockerPolicy(StrEnum):
 class Unique(msgspec.Struct, frozen=True, kw_only=True):
     """A unique key. At most one job holds (`scope`, `key`) at a time.
 
-    Without `window` the key is held while the job is live; with it, for that many seconds from the enqueue, whatever
-    becomes of the job. `scope` is the task's name unless something wider is wanted.
+    Without `window` the key is held while the job is live; with it, for that many seconds from the enqueue, also when the
+    job has ended (but not when it is deleted or pruned). `scope` is the task's name unless something wider is wanted.
     """
 
     key: str
@@ -103,8 +103,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         if self.id.version != 7:  # noqa: PLR2004  ids are ordered by time: lists and pruning rely on it
             raise BadJob(f"must be a UUIDv7, {self.id} is of version {self.id.version}", path="id")
         if (self.queue, self.task) not in _GOOD_NAMES:
-            _check_name(self.queue, "queue")
-            _check_name(self.task, "task")
+            checked_name(self.queue, "queue")
+            checked_name(self.task, "task")
             if len(_GOOD_NAMES) < 10_000:  # noqa: PLR2004  a bound, so that hostile names cannot fill the memory
                 _GOOD_NAMES.add((self.queue, self.task))
         if type(self.priority) is not int or not 0 <= self.priority <= HIGHEST_PRIORITY:
@@ -121,7 +121,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             _check_unique(self.unique)
         for field in ("requires", "tags"):
             for index, name in enumerate(getattr(self, field)):
-                _check_name(name, f"{field}[{index}]")
+                checked_name(name, f"{field}[{index}]")
         if len(set(self.after)) != len(self.after) or self.id in self.after:
             raise BadJob("a job waits for each chain once, and never for itself", path="after")
         if self.trace is not None and (reason := flaw(self.trace)) is not None:
@@ -162,14 +162,9 @@ _GOOD_NAMES: set[tuple[str, str]] = set()
 """(queue, task) pairs already checked: a producer enqueues millions of jobs with a handful of them."""
 
 
-def _check_name(name: str, path: str) -> None:
-    if (reason := name_flaw(name)) is not None:
-        raise BadJob(reason, path=path)
-
-
 def _check_unique(unique: Unique) -> None:
-    _check_name(unique.key, "unique.key")
-    _check_name(unique.scope, "unique.scope")
+    checked_name(unique.key, "unique.key")
+    checked_name(unique.scope, "unique.scope")
     if unique.window is not None:
         check_seconds(unique.window, "unique.window", least=SHORTEST_LEASE)
 

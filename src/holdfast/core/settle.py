@@ -6,10 +6,11 @@ One path for the worker that settles its attempt and for the reaper that settles
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
 
+from holdfast.core.numbers import check_number
 from holdfast.core.outcome import (
     CANCELED,
     LEASE_EXPIRED,
@@ -24,6 +25,10 @@ from holdfast.core.outcome import (
     checked_result,
 )
 from holdfast.core.states import TRANSITIONS, Event, State
+from holdfast.errors import CENTURY, BadJob
+
+MOST_FAILURES: Final = 2**31
+_NEED_AN_ERROR: Final = frozenset({Event.FAIL, Event.STOP, Event.EXPIRE_FAIL, Event.EXPIRE_CANCEL})
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,9 +52,17 @@ class Write(msgspec.Struct, frozen=True):
     front: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a result no store could keep: one bad row must not fail the batch it is settled with."""
+        """Refuse what no store could keep: one bad row must not fail the batch it is settled with."""
         if self.result is not None:
             checked_result(self.result)
+        if type(self.failures) is not int or not 0 <= self.failures < MOST_FAILURES:
+            raise BadJob(f"must be a whole number from 0, not {self.failures}", path="write.failures")
+        if self.delay:
+            check_number(self.delay, "write.delay", least=0.0, most=2 * CENTURY)
+        if self.run_at is not None and self.run_at.tzinfo is None:
+            raise BadJob("must have a time zone", path="write.run_at")
+        if self.error is None and self.event in _NEED_AN_ERROR:
+            raise BadJob(f"{self.event} needs an error that says why", path="write.error")
 
     @property
     def state(self) -> State:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.errors import BadJob
+
 NAME_LIMIT = 200
 """Characters in a queue, task, key, tag or scope name."""
 
@@ -27,6 +29,13 @@ def name_flaw(text: object) -> str | None:
     if len(text) > NAME_LIMIT:
         return f"{len(text)} characters, the limit is {NAME_LIMIT}"
     return flaw(text)
+
+
+def checked_name(text: str, path: str) -> str:
+    """Return a name, or refuse it, naming its path."""
+    if (reason := name_flaw(text)) is not None:
+        raise BadJob(reason, path=path)
+    return text
 
 
 def clean(text: str, limit: int) -> str:

@@ -29,11 +29,12 @@ from msgspec.structs import force_setattr
 
 from holdfast.core.job import Policy
 from holdfast.core.lease import Lease
+from holdfast.core.numbers import check_number
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
 from holdfast.core.states import LIVE, TERMINAL, WAITING, Event, State
 from holdfast.core.text import clean, flaw, name_flaw
-from holdfast.errors import BadJob
+from holdfast.errors import CENTURY, BadJob
 
 if TYPE_CHECKING:
     from holdfast.core.job import NewJob
@@ -184,6 +185,13 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: frozenset[str] = frozenset()
     look: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse names that no store could hold."""
+        for field in ("tasks", "queues", "capabilities"):
+            for name in getattr(self, field) or ():
+                if (reason := flaw(name)) is not None:
+                    raise BadJob(reason, path=field)
+
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as the registry knows it. Kept for ever: jobs name who processed them."""
@@ -209,6 +217,11 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     failed: float | None = None
     canceled: float | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse an age that is none."""
+        for state, age in self.seconds().items():
+            check_number(age, f"retention.{state}", least=0.0, most=CENTURY)
+
     def seconds(self) -> Mapping[State, float]:
         """Return the states that are pruned at all, with their age."""
         ages = {State.SUCCEEDED: self.succeeded, State.FAILED: self.failed, State.CANCELED: self.canceled}
@@ -225,6 +238,15 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no store could compare with."""
+        for field in ("task", "queue", "tag", "key"):
+            if (text := getattr(self, field)) is not None and (reason := flaw(text)) is not None:
+                raise BadJob(reason, path=field)
+        for field in ("created_from", "created_before"):
+            if (at := getattr(self, field)) is not None and at.tzinfo is None:
+                raise BadJob("must have a time zone: use datetime.now(UTC) or .astimezone()", path=field)
 
 
 # --- views ------------------------------------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import pytest
 
-_MODULES = "world cells fencing order schedule unique budgets waiters repeats steering records lists walk processes"
+_MODULES = "world cells fencing order schedule unique budgets waiters repeats steering records lists bounds walk processes"
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 # ruff: noqa: E402  asserts are rewritten only in modules that are registered before they are imported
+from holdfast.store.conformance.bounds import Bounds
 from holdfast.store.conformance.budgets import Budgets
 from holdfast.store.conformance.cells import Cells
 from holdfast.store.conformance.fencing import Fencing
@@ -37,5 +38,7 @@ from holdfast.store.conformance.walk import Walks
 __all__ = ["Harness", "ProcessConformance", "StoreConformance"]
 
 
-class StoreConformance(Cells, Fencing, Order, Schedule, UniqueKeys, Budgets, Waiters, Repeats, Steering, Records, Lists, Walks):
+class StoreConformance(
+    Cells, Fencing, Order, Schedule, UniqueKeys, Budgets, Waiters, Repeats, Steering, Records, Lists, Bounds, Walks
+):
     """Everything a store promises within one process: a mixin for a test class with a `harness` fixture."""

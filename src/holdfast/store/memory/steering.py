@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.outcome import CANCELED, Error
 from holdfast.core.settle import Write
 from holdfast.core.states import Event
-from holdfast.core.text import clean
+from holdfast.core.text import checked_name, clean
 from holdfast.store.memory.handle import Handle
 from holdfast.store.memory.model import Pause
 from holdfast.store.port import TEXT_LIMIT, Answer
@@ -99,10 +99,10 @@ class Steering(Handle):
 
     async def pause(self, queue: str, *, by: str = "", reason: str = "") -> None:
         """Stop claims from a queue. Pausing it again changes who and why, not since when."""
-        known = self.data.pauses.get(queue)
+        known = self.data.pauses.get(checked_name(queue, "queue"))
         since = self.environment.now() if known is None else known.at
         self.data.pauses[queue] = Pause(since, clean(by, TEXT_LIMIT), clean(reason, TEXT_LIMIT))
 
     async def resume(self, queue: str) -> None:
         """Let claims from a queue go on."""
-        self.data.pauses.pop(queue, None)
+        self.data.pauses.pop(checked_name(queue, "queue"), None)

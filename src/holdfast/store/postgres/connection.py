@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import BadUrl, HoldfastError, SchemaError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,6 +41,18 @@ CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 MOST_CONFLICTS: Final = 20
 
 
+OWN_STATES: Final = "HF"
+"""How the codes begin that Holdfast's own server functions raise."""
+
+
+class Raised(HoldfastError):
+    """What a server function refused, for the caller to put into words."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
 class Connections:
     """The pool of one store."""
 
@@ -55,6 +67,7 @@ class Connections:
         self._timeout = timeout
         self._prepare = prepare
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._opening = asyncio.Lock()
         self._down = False
         self.back_since: float | None = None
         """Monotonic time since when the connection is back after an outage; `None` when there was none."""
@@ -63,13 +76,16 @@ class Connections:
 
     async def open(self) -> None:
         """Connect, trying again for `connect_for` seconds."""
-        if self._pool is not None:
-            return
+        async with self._opening:
+            if self._pool is None:
+                self._pool = await self._connect()
+
+    async def _connect(self) -> asyncpg.Pool[asyncpg.Record]:
         started = self._environment.monotonic()
         rest = 0.05
         while True:
             try:
-                self._pool = await asyncpg.create_pool(
+                return await asyncpg.create_pool(
                     self.url,
                     min_size=1,
                     max_size=self._size,
@@ -86,8 +102,8 @@ class Connections:
             except UNAVAILABLE as error:
                 if self._environment.monotonic() - started + rest > self._connect_for:
                     raise self._unavailable(error, started) from error
-            else:
-                return
+            except (ValueError, asyncpg.PostgresError) as error:
+                raise BadUrl(f"cannot connect to {self.target} with this URL: {error}") from error
             await asyncio.sleep(rest)
             rest = min(rest * 2, 1.0)
 
@@ -114,13 +130,18 @@ class Connections:
             try:
                 async with self._pool.acquire(timeout=self._timeout) as connection:
                     result = await operation(connection)
-            except CONFLICTS:
+            except CONFLICTS as error:
                 if attempt == MOST_CONFLICTS - 1:
-                    raise
+                    raise self._unavailable(error, started) from error
                 await asyncio.sleep(self._environment.random() * 0.01 * 2 ** min(attempt, 5))
-            except UNAVAILABLE as error:
+            except asyncpg.PostgresError as error:
+                if not isinstance(error, UNAVAILABLE):
+                    raise self._translated(error) from error
                 if not isinstance(error, asyncpg.QueryCanceledError):  # the connection is as good as before
                     self._lost()
+                raise self._unavailable(error, started) from error
+            except UNAVAILABLE as error:
+                self._lost()
                 raise self._unavailable(error, started) from error
             else:
                 if self._down:
@@ -154,6 +175,14 @@ class Connections:
         self._down = True
         with contextlib.suppress(Exception):
             self.on_loss()
+
+    def _translated(self, error: asyncpg.PostgresError) -> HoldfastError:
+        if (error.sqlstate or "").startswith(OWN_STATES):
+            return Raised(error.sqlstate or "", str(error))
+        return SchemaError(
+            f"the database at {self.target} does not hold what Holdfast expects there ({type(error).__name__}: {error}). "
+            "Was the schema changed, dropped or created by something else, or may this role not use it?"
+        )
 
     def _unavailable(self, error: BaseException, started: float) -> StoreUnavailable:
         fix = "" if isinstance(error, NOT_AWAY) else "Check that the server runs there and accepts connections"

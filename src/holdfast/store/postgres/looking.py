@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.states import State
 from holdfast.store.port import Page, QueueView, Stats, TaskCounts, Worker
 from holdfast.store.postgres import views
-from holdfast.store.postgres.handle import LONG_AGO, Handle
+from holdfast.store.postgres.handle import LONG_AGO, Handle, most
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,11 +27,12 @@ class Looking(Handle):
 
     async def find(self, where: JobFilter, *, limit: int, after: UUID | None = None) -> Page:
         """Return a page of jobs, newest first."""
+        limit = most(limit)
         page, stop, parameters, own = views.find_statement(where, self._name, self._search_limit, after, limit + 1)
         rows = await self._db.fetch(page, *parameters)
         jobs = [views.job_view(row) for row in rows[:limit]]
         if len(rows) > limit:
-            return Page(jobs, jobs[-1].id)
+            return Page(jobs, jobs[-1].id if jobs else after)
         searched = (await self._db.fetch(stop, *parameters[:own]))[0]
         if searched["searched"] < self._search_limit:
             return Page(jobs)

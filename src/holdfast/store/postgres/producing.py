@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import asyncpg
-
 from holdfast.errors import BadJob, StaleLease
 from holdfast.store.port import Enqueue, Enqueued
+from holdfast.store.postgres.connection import Raised
 from holdfast.store.postgres.handle import Handle
 from holdfast.store.postgres.rendering import ENQUEUE, calls, render, standing
 
@@ -19,6 +18,14 @@ if TYPE_CHECKING:
     from holdfast.core.lease import Lease
     from holdfast.store.postgres.connection import Connection
 
+_TAKE_TURNS: Final = (
+    "SELECT pg_advisory_xact_lock(k.lock) FROM (SELECT DISTINCT hashtextextended(u.scope || ' ' || u.key, 0) AS lock "
+    "FROM unnest($1::text[], $2::text[]) AS u(scope, key) ORDER BY 1) k"
+)
+"""Jobs that may replace others are created one call after the other, in the caller's order, within one transaction. So that
+two such transactions do not wait for each other's keys in a circle, they take turns on all their keys before the first."""
+MOST_TURNS: Final = 1000
+"""Beyond this many keys one lock stands for all: the server has room for a limited number."""
 UNKNOWN_BLOCKER: Final = "HF001"
 
 
@@ -37,6 +44,8 @@ class Producing(Handle):
             answers.clear()
             if under is not None:
                 await self._prove(connection, under)
+            if len(batches) > 1:
+                await connection.execute(self._sql(_TAKE_TURNS), *_keys(batches))
             stands_for: dict[UUID, UUID] = {}
             for batch in batches:
                 rows = await connection.fetch(statement, *render([standing(job, stands_for) for job in batch]))
@@ -49,8 +58,8 @@ class Producing(Handle):
                 await self._db.run(work)
             else:
                 await self._db.in_transaction(work)
-        except asyncpg.PostgresError as error:
-            if getattr(error, "sqlstate", None) == UNKNOWN_BLOCKER:
+        except Raised as error:
+            if error.code == UNKNOWN_BLOCKER:
                 raise BadJob(f"there is no job {error} to wait for", path="after") from error
             raise
         self._lanes.look_soon()
@@ -61,3 +70,11 @@ class Producing(Handle):
         sql = self._sql("SELECT 1 FROM {schema}.lease WHERE job_id = $1 AND token = $2 FOR KEY SHARE")
         if await connection.fetchval(sql, lease.job_id, lease.token) is None:
             raise StaleLease(f"the lease on job {lease.job_id} is no longer held under this token: nothing was enqueued")
+
+
+def _keys(batches: Sequence[Sequence[NewJob]]) -> tuple[list[str], list[str]]:
+    """Return scopes and keys of the jobs that have one."""
+    uniques = [job.unique for batch in batches for job in batch if job.unique is not None]
+    if len(uniques) > MOST_TURNS:
+        return [""], [""]
+    return [unique.scope for unique in uniques], [unique.key for unique in uniques]

@@ -10,6 +10,7 @@ import asyncpg
 
 from holdfast.core.states import TERMINAL, WAITING, State
 from holdfast.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
+from holdfast.store.port import TEXT_LIMIT
 from holdfast.store.postgres.connection import Connections
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ async def upgrade(connection: Connection, schema: str, target: str) -> tuple[int
         "schema_text": schema.replace("'", "''"),
         "hot": HOT.format(schema=name),
         "paired": PAIRED,
+        "text_limit": TEXT_LIMIT,
         **_STATES,
     }
     for text in functions():

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.outcome import CANCELED, checked_result
 from holdfast.core.states import Event, State, origins, target
-from holdfast.store.port import Answer
+from holdfast.core.text import checked_name, clean
+from holdfast.store.port import TEXT_LIMIT, Answer
 from holdfast.store.postgres.handle import Handle
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ class Steering(Handle):
     async def cancel(self, job_ids: Sequence[UUID], *, by: str = "", reason: str = "") -> list[Answer]:
         """End waiting jobs as canceled; ask running ones to stop."""
         waiting = [state.value for state in origins(Event.CANCEL) if target(state, Event.CANCEL) is State.CANCELED]
-        return await self._steer(job_ids, "SELECT * FROM {schema}.cancel($1, $2, $3, $4, $5)", waiting, by, CANCELED, reason)
+        return await self._steer(
+            job_ids, "SELECT * FROM {schema}.cancel($1, $2, $3, $4, $5)", waiting, said(by), CANCELED, said(reason)
+        )
 
     async def complete(self, results: Mapping[UUID, str], *, by: str = "") -> list[Answer]:
         """End live jobs as succeeded from outside."""
@@ -44,7 +47,7 @@ class Steering(Handle):
             [error.traceback or None for error in errors] if errors else None,
         )
         sql = "SELECT * FROM {schema}.end_outside($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-        return await self._steer(ids, sql, live, event.value, target(State.RUNNING, event), results, *columns, by)
+        return await self._steer(ids, sql, live, event.value, target(State.RUNNING, event), results, *columns, said(by))
 
     async def delete(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
         """Remove jobs and all their records."""
@@ -55,7 +58,7 @@ class Steering(Handle):
     async def reopen(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
         """Bring terminal jobs back as ready."""
         terminal = [state.value for state in origins(Event.REOPEN)]
-        return await self._steer(job_ids, "SELECT * FROM {schema}.reopen($1, $2, $3)", terminal, by)
+        return await self._steer(job_ids, "SELECT * FROM {schema}.reopen($1, $2, $3)", terminal, said(by))
 
     async def _steer(self, job_ids: Sequence[UUID], template: str, *args: object) -> list[Answer]:
         """Run a steering function over distinct ids; an id given again is answered in turn, by a second call."""
@@ -83,10 +86,15 @@ class Steering(Handle):
             "ON CONFLICT (name) DO UPDATE SET paused_at = coalesce(queue.paused_at, excluded.paused_at), "
             "paused_by = excluded.paused_by, reason = excluded.reason"
         )
-        await self._db.execute(sql, queue, by, reason)
+        await self._db.execute(sql, checked_name(queue, "queue"), said(by), said(reason))
 
     async def resume(self, queue: str) -> None:
         """Let claims from a queue go on."""
         sql = self._sql("DELETE FROM {schema}.queue WHERE name = $1")
-        await self._db.execute(sql, queue)
+        await self._db.execute(sql, checked_name(queue, "queue"))
         self._lanes.look_soon()
+
+
+def said(text: str) -> str:
+    """Return what somebody said, as the log keeps it."""
+    return clean(text, TEXT_LIMIT)

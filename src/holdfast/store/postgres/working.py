@@ -10,7 +10,7 @@ from holdfast.core.lease import Claimed, Lease
 from holdfast.core.states import Event
 from holdfast.errors import UnknownWorker
 from holdfast.store.port import Settled, Settlement, Worker
-from holdfast.store.postgres.handle import Handle, columns, without_repeats
+from holdfast.store.postgres.handle import Handle, columns, most, without_repeats
 from holdfast.store.postgres.lanes import claimed, runs
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ class Working(Handle):
         """Take ready jobs, lane by lane in their order."""
         if request.limit <= 0:
             return []
-        worker = await self._worker_no(request.worker)
         if request.look or self._lanes.look_due(self._environment.monotonic()):
             await self._look()
+        worker = await self._worker_no(request.worker)
         jobs: list[Claimed] = []
         for lanes in runs(self._lanes.choose(request)):
-            limit = request.limit - len(jobs)
+            limit = most(request.limit - len(jobs))
             numbers = [number for lane in lanes for number in lane.numbers()]
             marks = [mark for lane in lanes for mark in lane.starts()]
             tasks = sorted(request.tasks) if lanes[0].fifo else None

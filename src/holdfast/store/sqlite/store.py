@@ -6,6 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from holdfast.core.text import checked_name
 from holdfast.errors import StoreUnavailable
 from holdfast.store.sqlite import housekeeping, looking, producing, settling, steering, working
 from holdfast.store.sqlite.connection import check_path
@@ -248,10 +249,12 @@ class SqliteStore:
 
     async def pause(self, queue: str, *, by: str = "", reason: str = "") -> None:
         """Stop claims from a queue."""
+        checked_name(queue, "queue")
         await self._write(lambda writing: steering.pause(writing, queue, by, reason))
 
     async def resume(self, queue: str) -> None:
         """Let claims from a queue go on."""
+        checked_name(queue, "queue")
         await self._write(lambda writing: steering.resume(writing, queue))
 
     # looking

@@ -25,7 +25,7 @@ BEGIN
         VALUES (p_job.id, p_attempt, p_event, p_claimed_at, p_now, p_worker, false, NULL, p_code, p_message, NULL);
     END IF;
     INSERT INTO event (job_id, at, attempt, event, state, actor, detail)
-    VALUES (p_job.id, p_now, p_attempt, p_event, p_state, p_actor, concat_ws(': ', p_code, nullif(p_message, '')));
+    VALUES (p_job.id, p_now, p_attempt, p_event, p_state, p_actor, brief(concat_ws(': ', p_code, nullif(p_message, ''))));
     PERFORM count_move(p_job.lane, p_from, p_state);
     IF p_job.key IS NOT NULL THEN
         PERFORM free_keys(ARRAY[p_job.id]);

@@ -77,7 +77,7 @@ BEGIN
         INSERT INTO event (job_id, at, attempt, event, state, actor, detail)
         SELECT d.job_id, v_now, d.attempt, d.event, d.state,
             CASE WHEN p_reap THEN 'reaper' ELSE (SELECT w.name FROM worker w WHERE w.no = d.worker) END,
-            concat_ws(': ', d.code, nullif(d.message, ''))
+            brief(concat_ws(': ', d.code, nullif(d.message, '')))
         FROM (SELECT * FROM done WHERE event <> 'succeeded' ORDER BY n) d
     ), counted AS (
         INSERT INTO tally (lane, running, scheduled, ready, succeeded, failed, canceled)
