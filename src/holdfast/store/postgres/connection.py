@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from holdfast.errors import BadUrl, HoldfastError, SchemaError, StoreUnavailable
+from holdfast.errors import BadJob, BadUrl, HoldfastError, SchemaError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -34,6 +34,9 @@ UNAVAILABLE: Final = (
 
 NOT_AWAY: Final = (asyncpg.ReadOnlySQLTransactionError, asyncpg.QueryCanceledError, asyncpg.InsufficientResourcesError)
 """The server answered: looking whether it runs would not help."""
+
+REFUSED: Final = (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError)
+"""The server is there and does not let us in: trying again would not help."""
 
 CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 """Rolled back whole by the server: the operation is simply made again."""
@@ -95,9 +98,7 @@ class Connections:
                     statement_cache_size=100 if self._prepare else 0,
                     server_settings={"application_name": "holdfast"},
                 )
-            except asyncpg.InvalidCatalogNameError as error:
-                raise self._unavailable(error, started) from error
-            except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidPasswordError) as error:
+            except REFUSED as error:
                 raise self._unavailable(error, started) from error
             except UNAVAILABLE as error:
                 if self._environment.monotonic() - started + rest > self._connect_for:
@@ -134,6 +135,8 @@ class Connections:
                 if attempt == MOST_CONFLICTS - 1:
                     raise self._unavailable(error, started) from error
                 await asyncio.sleep(self._environment.random() * 0.01 * 2 ** min(attempt, 5))
+            except asyncpg.DataError as error:
+                raise BadJob(f"the database does not take this value: {error}") from error
             except asyncpg.PostgresError as error:
                 if not isinstance(error, UNAVAILABLE):
                     raise self._translated(error) from error
@@ -185,7 +188,11 @@ class Connections:
         )
 
     def _unavailable(self, error: BaseException, started: float) -> StoreUnavailable:
-        fix = "" if isinstance(error, NOT_AWAY) else "Check that the server runs there and accepts connections"
+        fix = "Check that the server runs there and accepts connections"
+        if isinstance(error, NOT_AWAY):
+            fix = ""
+        elif isinstance(error, REFUSED):
+            fix = "Check the names of database and role in the URL, and the password"
         return StoreUnavailable(self.target, self._environment.monotonic() - started, _cause(error), fix=fix)
 
 

@@ -115,7 +115,7 @@ async def version(connection: Connection, schema: str) -> int:
         "WHERE n.nspname = $1 AND c.relname = 'meta'",
         schema,
     )
-    return await connection.fetchval(f"SELECT version FROM {quoted(schema)}.meta") if exists else 0
+    return (await connection.fetchval(f"SELECT version FROM {quoted(schema)}.meta") if exists else 0) or 0
 
 
 async def check(connection: Connection, schema: str, target: str, *, create: bool) -> None:
