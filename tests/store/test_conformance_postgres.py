@@ -13,6 +13,17 @@ from holdfast.system import SystemEnvironment
 
 _TABLES = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'holdfast' AND tablename <> 'meta'"
 _FEW = 1_000
+_MISPLACED = """
+    SELECT coalesce(j.id, s.job_id) AS job_id, count(s.state) AS tables, array_agg(s.state) AS states
+    FROM holdfast.job j
+    FULL JOIN (
+        SELECT job_id, 'blocked' AS state FROM holdfast.blocked UNION ALL SELECT job_id, 'scheduled' FROM holdfast.scheduled
+        UNION ALL SELECT job_id, 'ready' FROM holdfast.ready UNION ALL SELECT job_id, 'running' FROM holdfast.lease
+        UNION ALL SELECT job_id, state FROM holdfast.archive
+    ) s ON s.job_id = j.id
+    GROUP BY 1 HAVING count(s.state) <> 1 OR count(j.id) <> 1 LIMIT 5
+"""
+"""The state is the table that holds the row: every job in one of them, every row of a job that exists."""
 
 
 def open_postgres(url: str) -> PostgresStore:
@@ -37,6 +48,8 @@ class PostgresHarness(Harness):
         try:
             tables = [f"holdfast.{name}" for (name,) in await connection.fetch(_TABLES)]
             if tables:
+                misplaced = await connection.fetch(_MISPLACED)
+                assert not misplaced, f"left by the test before: jobs that are not in exactly one state's table: {misplaced}"
                 await connection.execute(await self._emptying(connection, tables))
         finally:
             await connection.close()

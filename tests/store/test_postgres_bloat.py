@@ -231,12 +231,14 @@ async def figures(postgres_url: str) -> Figures:
 
 @pytest.mark.parametrize("operation", ["claim", "settle", "promote", "reap", "stats"])
 async def test_after_200_000_jobs_under_a_pinned_snapshot_it_costs_what_it_did(figures: Figures, operation: str) -> None:
+    print(f"{operation}: {figures.start[operation]} -> {figures.end[operation]} blocks")  # noqa: T201  figures for the docs
     assert figures.end[operation] <= 1.5 * figures.start[operation]
 
 
 @pytest.mark.parametrize("operation", ["idle promote", "idle reap", "idle stats"])
 async def test_it_costs_a_bystander_what_it_did(figures: Figures, operation: str) -> None:
     """One who took nothing, and saw only empty tables, has marks to move all the same."""
+    print(f"{operation}: {figures.start[operation]} -> {figures.end[operation]} blocks")  # noqa: T201  figures for the docs
     assert figures.end[operation] <= 1.5 * figures.start[operation]
 
 

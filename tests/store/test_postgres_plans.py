@@ -412,6 +412,7 @@ async def test_a_claim_behind_a_million_foreign_jobs_costs_what_it_costs_without
     # What a million rows must cost: the index of `job` has one level more, which every claimed job walks down once, and so
     # has that of `ready`, which the claim walks down once per lane. And a tenth: pages of `lease` that happen to be full.
     levels = count + len(TASKS)
+    print(f"{operation}, planned {planned}: {small.buffers} -> {large.buffers} blocks")  # noqa: T201  figures for the docs
     assert large.buffers <= 1.1 * small.buffers + levels
 
 
