@@ -10,9 +10,61 @@ from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
     from holdfast.core.environment import Environment
+    from holdfast.notify.hub import Hub
+    from holdfast.notify.port import Notifier
+    from holdfast.store.memory import MemoryData
     from holdfast.store.port import Store
 
 _FORMS = "sqlite:///jobs.db (relative), sqlite:////var/lib/jobs.db (absolute), postgresql://user@host/database, or memory://"
+
+
+class Adapters:
+    """The adapters a URL names: fresh handles on one store and its notifier, as many as are asked for.
+
+    Each handle belongs to one event loop. Handles on `memory://` share their data, which lives as long as this object.
+    """
+
+    def __init__(self, url: str, *, create: bool = True, environment: Environment | None = None) -> None:
+        self.url = url
+        self._create = create
+        self._world = environment or SystemEnvironment()
+        self._scheme = _scheme(url)
+        if self._scheme == "sqlite":
+            sqlite_path(url)
+        elif self._scheme == "postgresql":
+            postgres_parts(url)
+        self._memory: tuple[MemoryData, Hub] | None = None
+
+    def store(self) -> Store:
+        """Return a handle on the store, not yet opened."""
+        if self._scheme == "memory":
+            from holdfast.store.memory import MemoryStore  # noqa: PLC0415  adapters load on demand
+
+            return MemoryStore(self._world, self._shared()[0])
+        return connect(self.url, create=self._create, environment=self._world)
+
+    def notifier(self) -> Notifier:
+        """Return a channel for hints."""
+        if self._scheme == "memory":
+            from holdfast.notify.local import LocalNotifier  # noqa: PLC0415  adapters load on demand
+
+            return LocalNotifier(self._shared()[1])
+        if self._scheme == "sqlite":
+            from holdfast.notify.sqlite import SqliteNotifier  # noqa: PLC0415  adapters load on demand
+
+            return SqliteNotifier(sqlite_path(self.url), self._world)
+        from holdfast.notify.postgres import PostgresNotifier  # noqa: PLC0415  adapters load on demand
+
+        database, schema, prepare = postgres_parts(self.url)
+        return PostgresNotifier(database, self._world, schema=schema, prepare=prepare)
+
+    def _shared(self) -> tuple[MemoryData, Hub]:
+        if self._memory is None:
+            from holdfast.notify.hub import Hub  # noqa: PLC0415  adapters load on demand
+            from holdfast.store.memory import MemoryData  # noqa: PLC0415  adapters load on demand
+
+            self._memory = MemoryData(), Hub()
+        return self._memory
 
 
 def connect(url: str, *, create: bool = True, environment: Environment | None = None) -> Store:
@@ -50,6 +102,15 @@ async def migrate(url: str) -> tuple[int, int]:
 
     database, schema, _ = postgres_parts(url)
     return await migrate_postgres(database, SystemEnvironment(), schema=schema)
+
+
+def sqlite_flaws() -> list[str]:
+    """Return what is known to be wrong with the SQLite that Python came with."""
+    import sqlite3  # noqa: PLC0415  as the adapters
+
+    from holdfast.store.sqlite import known_flaws  # noqa: PLC0415  adapters load on demand
+
+    return known_flaws(sqlite3.sqlite_version_info)
 
 
 def sqlite_path(url: str) -> str:

@@ -6,6 +6,12 @@
     ├── BadTask                 (also TypeError)   a function that cannot be declared as a task
     ├── BadJob                  (also ValueError)  a name, key, priority, … that no store accepts
     ├── BadUrl                  (also ValueError)  a store URL that names no known store
+    ├── BadSetting              (also ValueError)  a setting, an option or an app that cannot be used
+    ├── QueueFull               the queue holds as many waiting jobs as it may
+    ├── JobFailed               the job whose result was awaited has failed
+    ├── JobCanceled             the job whose result was awaited was canceled
+    ├── JobNotFound             (also LookupError) no job with this id
+    ├── NotAllowed              a request that the state of the job does not allow
     ├── MissingExtra            (also ImportError) an adapter whose packages are not installed
     ├── StoreUnavailable        (also ConnectionError) the database did not answer in time
     ├── SchemaError
@@ -16,6 +22,7 @@
     ├── Retryable               raised by a handler: fail this attempt, with a code
     ├── Reschedule              raised by a handler: run again later, costs no failure
     ├── Cancel                  raised by a handler: end the job as canceled
+    ├── Aborted                 raised by `job.abort.check()`: the handler was asked to stop
     ├── StaleLease              a write under a token that is no longer current
     └── UnknownWorker           a claim by a worker that was never registered
 
@@ -25,7 +32,10 @@ Each message says what happened, why, and what to do; the facts are also fields.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 CENTURY: Final = timedelta(days=36600).total_seconds()
 """No delay, lease or window may be longer: beyond that stores disagree about the calendar."""
@@ -73,6 +83,56 @@ class BadJob(_Refused):
 
 class BadUrl(HoldfastError, ValueError):
     """A store URL that names no known store."""
+
+
+class BadSetting(HoldfastError, ValueError):
+    """A setting, an option or an app that cannot be used; the message says what would be accepted."""
+
+
+class QueueFull(HoldfastError):
+    """The queue holds as many waiting jobs as it may. Nothing of the call was enqueued."""
+
+    def __init__(self, queue: str, depth: int, max_depth: int) -> None:
+        self.queue = queue
+        self.depth = depth
+        self.max_depth = max_depth
+        super().__init__(
+            f"queue {queue!r} is full: {depth} jobs would wait, and it takes {max_depth}. Nothing was enqueued; "
+            "try again later, add workers, or raise max_depth"
+        )
+
+
+class JobFailed(HoldfastError):
+    """The job whose result was awaited has failed."""
+
+    def __init__(self, job_id: UUID, code: str, error: str, traceback: str = "") -> None:
+        self.job_id = job_id
+        self.code = code
+        self.error = error
+        self.traceback = traceback
+        super().__init__(f"job {job_id} failed with {code}: {error}")
+
+
+class JobCanceled(HoldfastError):
+    """The job whose result was awaited was canceled."""
+
+    def __init__(self, job_id: UUID, code: str, reason: str) -> None:
+        self.job_id = job_id
+        self.code = code
+        self.reason = reason
+        super().__init__(f"job {job_id} was canceled" + (f": {reason}" if reason else ""))
+
+
+class JobNotFound(HoldfastError, LookupError):
+    """No job with this id: it never was, or it was deleted or pruned."""
+
+    def __init__(self, job_id: UUID) -> None:
+        self.job_id = job_id
+        super().__init__(f"there is no job {job_id} here: it never was, or it was deleted or pruned")
+
+
+class NotAllowed(HoldfastError):
+    """A request that the state of the job does not allow; nothing changed."""
 
 
 class MissingExtra(HoldfastError, ImportError):
@@ -152,6 +212,14 @@ class Cancel(HoldfastError):
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class Aborted(HoldfastError):
+    """The handler was asked to stop; `reason` says why. Let it pass: the worker knows what to write."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"asked to stop: {reason}")
 
 
 class StaleLease(HoldfastError):

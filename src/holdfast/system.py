@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
 from uuid_utils.compat import uuid7
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 
@@ -31,6 +33,47 @@ class ThreadRunner:
     def close(self) -> None:
         """End the thread after what it is doing."""
         self._pool.shutdown(wait=True)
+
+
+class SystemLoopThread:
+    """A daemon thread with an event loop: it must not keep a process alive whose handlers are stuck."""
+
+    def __init__(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._main = main
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = threading.Event()
+        self._ended: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._announced())
+        except BaseException as error:  # noqa: BLE001  handed to whoever joins
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(None)
+        finally:
+            self._started.set()
+
+    async def _announced(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._started.set()
+        await self._main()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function on that event loop."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: there is nobody left to tell
+                self._loop.call_soon_threadsafe(function)
+
+    async def join(self) -> None:
+        """Wait until the coroutine has ended; raises what it raised."""
+        try:
+            await asyncio.wrap_future(self._ended)
+        finally:
+            self._thread.join()  # which takes no time: there is nothing left for it to do
 
 
 class SystemEnvironment:
@@ -59,3 +102,7 @@ class SystemEnvironment:
     def runner(self, name: str) -> ThreadRunner:
         """Start a thread."""
         return ThreadRunner(name)
+
+    def loop_thread(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> SystemLoopThread:
+        """Start a thread that runs `main` on an event loop of its own."""
+        return SystemLoopThread(name, main)

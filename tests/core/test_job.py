@@ -23,6 +23,7 @@ from holdfast.core.job import (
     lane_id,
     policy_of,
     policy_text,
+    retry_lane,
 )
 from holdfast.core.retry import Retry
 from holdfast.errors import CENTURY, BadJob
@@ -135,7 +136,9 @@ requirements = st.lists(names, max_size=3).map(tuple)
 def test_lane_numbers_are_positive_and_fit_into_64_bits(
     queue: str, task: str, priority: int, requires: tuple[str, ...]
 ) -> None:
-    assert 0 < lane_id(queue, task, priority, requires) < 2**63
+    lane = lane_id(queue, task, priority, requires)
+    assert 0 < lane < retry_lane(lane) < 2**63
+    assert lane % 2 == 0
 
 
 def test_a_lane_keeps_its_number_in_every_process_and_version() -> None:
@@ -161,6 +164,14 @@ def test_everything_that_makes_a_lane_makes_another_number() -> None:
 
 def test_jobs_are_claimed_from_their_own_lane() -> None:
     assert job().entry == job().lane == lane_id("default", "mail.welcome", 5, ())
+
+
+def test_retries_wait_beside_the_lane_of_their_job() -> None:
+    assert job().retry_entry == retry_lane(job().entry) == job().entry + 1
+
+
+def test_retries_of_a_fifo_queue_share_its_one_order() -> None:
+    assert job(fifo=True).retry_entry == job(fifo=True).entry
 
 
 def test_a_fifo_queue_shares_one_entry_among_tasks_but_counts_them_apart() -> None:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from holdfast.core.outcome import (
     CANCELED,
+    EXPIRED,
     LEASE_EXPIRED,
     MESSAGE_LIMIT,
+    PROCESS_DIED,
     RETRIES_EXHAUSTED,
     Error,
     Failed,
@@ -22,7 +24,7 @@ from holdfast.core.outcome import (
     Succeeded,
 )
 from holdfast.core.retry import Retry
-from holdfast.core.settle import Write, expire, settle
+from holdfast.core.settle import Write, expire, overdue, settle
 from holdfast.core.states import HOLDER_EVENTS, TERMINAL, Event, State
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -132,12 +134,38 @@ def test_a_released_job_goes_back_to_its_place_at_no_cost() -> None:
     assert write.error.message == "shutdown"
 
 
+def test_a_job_stopped_at_shutdown_goes_back_to_its_place_at_no_cost() -> None:
+    write = settled(Released("shutdown", aborted=True), failures=2)
+    assert (write.event, write.failures, write.front, write.state) == (Event.ABORT, 2, True, State.READY)
+    assert write.error == Error("ABORTED", "shutdown")
+
+
+def test_stopping_keeps_the_code_it_is_given() -> None:
+    write = settled(Stopped("too late", EXPIRED), failures=1)
+    assert write == Write(Event.STOP, 1, error=Error(EXPIRED, "too late"))
+
+
+@pytest.mark.parametrize("code", [PROCESS_DIED, LEASE_EXPIRED])
+def test_a_budget_that_ends_with_a_crash_says_that_the_job_is_dangerous(code: str) -> None:
+    write = settled(Failed(Error(code, "killed")), failures=2)
+    assert write.error is not None
+    assert write.error.code == RETRIES_EXHAUSTED
+    assert write.error.message.startswith("quarantined")
+    assert "killed" in write.error.message
+
+
+def test_a_budget_that_ends_with_an_answer_is_no_quarantine() -> None:
+    write = settled(Failed(BOOM), failures=2)
+    assert write.error is not None
+    assert "quarantined" not in write.error.message
+
+
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Succeeded),
     st.builds(Failed, st.builds(Error, st.text(), st.text()), fatal=st.booleans()),
     st.builds(Rescheduled, st.floats(0, 1e6), st.none() | st.datetimes(timezones=st.just(UTC))),
-    st.builds(Stopped, st.text()),
-    st.builds(Released, st.text()),
+    st.builds(Stopped, st.text(), st.sampled_from([CANCELED, EXPIRED])),
+    st.builds(Released, st.text(), st.booleans()),
 )
 budgets = st.builds(Retry, max_attempts=st.none() | st.integers(1, 5), initial=st.sampled_from([0.0, 10.0]))
 
@@ -213,3 +241,14 @@ def test_no_lapse_is_an_event_of_the_holder() -> None:
             for failures in (0, 2):
                 write = expire(RETRY, failures, middle, cancel_requested=cancel_requested, free=free)
                 assert write.event not in HOLDER_EVENTS
+
+
+# -- jobs that were to have started ----------------------------------------------------------------------------------------
+
+
+def test_a_job_that_waits_too_long_is_canceled_and_says_how_long_it_could() -> None:
+    write = overdue(2, 90.0)
+    assert (write.event, write.failures) == (Event.OVERDUE, 2)
+    assert write.error is not None
+    assert write.error.code == EXPIRED
+    assert "90 s" in write.error.message

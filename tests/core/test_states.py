@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.states import HOLDER_EVENTS, LIVE, TERMINAL, TRANSITIONS, WAITING, Event, State, legal, origins, target
+from holdfast.core.states import (
+    HOLDER_EVENTS,
+    LIVE,
+    STAGE_EVENTS,
+    TERMINAL,
+    TRANSITIONS,
+    WAITING,
+    Event,
+    State,
+    legal,
+    origins,
+    target,
+)
 
 
 def test_live_and_terminal_share_out_all_states() -> None:
@@ -56,6 +68,17 @@ def test_what_others_do_to_a_running_job_is_no_event_of_the_holder() -> None:
         Event.EXPIRE_FAIL,
         Event.EXPIRE_CANCEL,
     }
+
+
+def test_stages_and_log_lines_leave_a_job_running() -> None:
+    assert HOLDER_EVENTS > STAGE_EVENTS
+    for event in (*STAGE_EVENTS, Event.LOG):
+        assert target(State.RUNNING, event) is State.RUNNING
+
+
+def test_only_a_job_that_waits_can_be_overdue() -> None:
+    assert set(origins(Event.OVERDUE)) == WAITING
+    assert target(State.READY, Event.OVERDUE) is State.CANCELED
 
 
 def test_only_a_claim_makes_a_job_running() -> None:

@@ -24,6 +24,17 @@ _MISPLACED = """
     GROUP BY 1 HAVING count(s.state) <> 1 OR count(j.id) <> 1 LIMIT 5
 """
 """The state is the table that holds the row: every job in one of them, every row of a job that exists."""
+_OUT_OF_SIGHT = """
+    SELECT j.id, 'no deadline' AS why FROM holdfast.job j
+    WHERE j.start_by IS NOT NULL AND NOT EXISTS (SELECT FROM holdfast.deadline d WHERE d.job_id = j.id)
+        AND NOT EXISTS (SELECT FROM holdfast.lease l WHERE l.job_id = j.id)
+        AND NOT EXISTS (SELECT FROM holdfast.archive a WHERE a.job_id = j.id)
+    UNION ALL
+    SELECT r.job_id, 'a lane that no look reads' FROM holdfast.ready r
+    WHERE NOT EXISTS (SELECT FROM holdfast.lane l WHERE l.entry = abs(r.lane))
+    LIMIT 5
+"""
+"""What waits must be found: by who drops what is overdue, and by who looks at the known lanes."""
 
 
 def open_postgres(url: str) -> PostgresStore:
@@ -50,6 +61,8 @@ class PostgresHarness(Harness):
             if tables:
                 misplaced = await connection.fetch(_MISPLACED)
                 assert not misplaced, f"left by the test before: jobs that are not in exactly one state's table: {misplaced}"
+                unseen = await connection.fetch(_OUT_OF_SIGHT)
+                assert not unseen, f"left by the test before: waiting jobs that would not be found: {unseen}"
                 await connection.execute(await self._emptying(connection, tables))
         finally:
             await connection.close()

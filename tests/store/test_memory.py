@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,15 +11,26 @@ import pytest
 from uuid_utils.compat import uuid7
 
 import holdfast.store.memory
-from holdfast.core.job import NewJob, Policy
+from holdfast.core.job import NewJob, OnConflict, Policy, Unique
 from holdfast.core.lease import Hold
 from holdfast.core.outcome import Error, Failed, Succeeded
 from holdfast.core.retry import Retry
 from holdfast.core.settle import Write, settle
 from holdfast.core.states import Event, State
-from holdfast.errors import CENTURY, BadJob
+from holdfast.errors import CENTURY, BadJob, QueueFull
 from holdfast.store.memory import MemoryData, MemoryStore
-from holdfast.store.port import Answer, ClaimRequest, Progress, Settled, Settlement, Store, Worker
+from holdfast.store.port import (
+    Answer,
+    ClaimRequest,
+    Firing,
+    LogLine,
+    Progress,
+    Schedule,
+    Settled,
+    Settlement,
+    Store,
+    Worker,
+)
 from holdfast.store.replay import replay
 from holdfast.system import SystemEnvironment
 
@@ -127,6 +139,33 @@ async def test_a_refused_enqueue_leaves_nothing_behind(store: MemoryStore) -> No
         await store.enqueue([good, bad])
     assert await store.get([good.id]) == [None]
     assert (await store.stats()).count() == 0
+
+
+async def test_a_full_queue_leaves_nothing_behind(store: MemoryStore) -> None:
+    held = job(unique=Unique(key="k", scope="s"))
+    await store.enqueue([held])
+    replacing = job(unique=Unique(key="k", scope="s", on_conflict=OnConflict.REPLACE))
+    with pytest.raises(QueueFull):
+        await store.enqueue([replacing, job()], caps={"default": 1})
+    assert [view and view.state for view in await store.get([held.id, replacing.id])] == [State.READY, None]
+    assert [line.event for line in await store.events(held.id)] == [Event.ENQUEUE]
+    assert (await store.enqueue([replacing], caps={"default": 1}))[0].job_id == replacing.id
+
+
+async def test_what_was_shown_of_workers_schedules_and_logs_does_not_change_afterwards(store: MemoryStore) -> None:
+    asked = await request(store)
+    at = await store.now()
+    await store.schedule([Schedule(name="s", task=TASK, cron="* * * * *", timezone="UTC", next_at=at)])
+    await store.enqueue([job()])
+    (claim,) = await store.claim(asked)
+    await store.log([LogLine(lease=claim.lease, message="one")])
+    workers, schedules, log = await store.workers(), await store.schedules(), await store.logs(claim.job_id, limit=10)
+    await store.retire(asked.worker)
+    await store.fire(Firing(name="s", slot=at, next_at=at + timedelta(hours=1), job=None))
+    await store.log([LogLine(lease=claim.lease, message="two")])
+    await store.rewind(60)
+    assert (workers[0].offline_at, schedules[0].schedule.next_at) == (None, at)
+    assert [line.message for line in log] == ["one"]
 
 
 async def test_a_write_that_settles_nothing_is_refused_before_anything_is_written(store: MemoryStore) -> None:

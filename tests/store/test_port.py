@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from datetime import UTC, datetime
+import math
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -24,7 +25,16 @@ ID = UUID("01890000-0000-7000-8000-000000000001")
 LEASE = Lease(ID, ID)
 WRITE = Write(Event.RETRY_LATER, 1, delay=9.5, error=Error("BOOM", "it broke"))
 COUNTS = {State.READY: 2, State.FAILED: 1}
-JOB = NewJob(id=ID, task="t", run_at=AT, unique=Unique(key="k", scope="t", window=5.0), after=(UUID(int=1),), tags=("a",))
+JOB = NewJob(
+    id=ID,
+    task="t",
+    run_at=AT,
+    unique=Unique(key="k", scope="t", window=5.0),
+    after=(UUID(int=1),),
+    tags=("a",),
+    expires_in=60.0,
+)
+SCHEDULE = port.Schedule(name="s", task="t", cron="0 3 * * *", timezone="UTC", next_at=AT)
 VIEW = port.JobView(
     id=ID,
     task="t",
@@ -37,6 +47,7 @@ VIEW = port.JobView(
     created_at=AT,
     lease_seconds=60.0,
     policy=Policy(),
+    start_by=AT,
     error=Error("BOOM"),
 )
 SPOKEN = [
@@ -47,8 +58,17 @@ SPOKEN = [
     port.Settlement(LEASE, WRITE),
     port.Progress(LEASE, 50.0, "step"),
     port.Checkpoint(LEASE, port.Part("p", port.PartState.COMPLETED, 1.0, 2.0, '"data"')),
-    port.ClaimRequest(worker=ID, tasks=frozenset({"t"}), limit=5, queues=frozenset({"q"})),
-    port.Worker(id=ID, name="w", registered_at=AT),
+    port.ClaimRequest(worker=ID, tasks=frozenset({"t"}), limit=5, queues=frozenset({"q"}), first="q", retries_first=True),
+    port.Worker(id=ID, name="w", kind=port.WorkerKind.REMOTE, slots=4, capabilities=("gpu",)),
+    port.Beat(worker=ID, counters='{"done":1}'),
+    port.Signal(disabled=True),
+    port.WorkerView(worker=port.Worker(id=ID, name="w"), registered_at=AT, disabled_at=AT, running=1, jobs=(ID,)),
+    port.LogLine(lease=LEASE, message="m", level="warning", age=1.5),
+    port.LogView(no=1, at=AT, attempt=1, level="info", logger="app", message="m", fields="{}"),
+    port.StageMark(lease=LEASE, name="s", event=Event.STAGE_LEAVE, age=1.5),
+    SCHEDULE,
+    port.ScheduleView(schedule=SCHEDULE, due_in=-1.5, last_at=AT, last_job=ID),
+    port.Firing(name="s", slot=AT, next_at=AT + timedelta(days=1), job=JOB),
     port.Retention(failed=5.0),
     port.JobFilter(states=frozenset({State.READY}), created_from=AT),
     VIEW,
@@ -77,8 +97,46 @@ def test_every_struct_of_the_port_is_tried_above() -> None:
 @pytest.mark.parametrize("store", [MemoryStore, SqliteStore, PostgresStore])
 def test_every_store_has_every_operation_with_the_ports_parameters(store: type) -> None:
     operations = {name: method for name, method in vars(port.Store).items() if inspect.iscoroutinefunction(method)}
-    assert len(operations) > 30
+    assert len(operations) > 40
     for name, operation in operations.items():
         asked, given = inspect.signature(operation).parameters, inspect.signature(getattr(store, name)).parameters
         assert list(asked) == list(given), name
         assert [p.default for p in asked.values()] == [p.default for p in given.values()], name
+
+
+# -- what a worker does, as people see it ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("running", "disabled_at", "offline_at", "state"),
+    [
+        (0, None, None, port.WorkerState.IDLE),
+        (1, None, None, port.WorkerState.ACTIVE),
+        (2, None, None, port.WorkerState.BUSY),
+        (3, None, None, port.WorkerState.BUSY),
+        (2, AT, None, port.WorkerState.DISABLED),
+        (2, AT, AT, port.WorkerState.OFFLINE),
+    ],
+)
+def test_the_state_of_a_worker_follows_from_what_is_known(
+    running: int, disabled_at: datetime | None, offline_at: datetime | None, state: port.WorkerState
+) -> None:
+    worker = port.Worker(id=ID, name="w", slots=2)
+    view = port.WorkerView(worker=worker, registered_at=AT, running=running, disabled_at=disabled_at, offline_at=offline_at)
+    assert view.state is state
+
+
+# -- a log line never fails a job ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("age", [math.nan, math.inf, -math.inf, -5.0])
+def test_an_age_that_makes_no_sense_is_none(age: float) -> None:
+    assert port.LogLine(lease=LEASE, message="m", age=age).age == 0.0
+    assert port.StageMark(lease=LEASE, name="s", event=Event.STAGE_ENTER, age=age).age == 0.0
+
+
+def test_a_line_that_no_store_could_keep_is_cut_and_cleaned() -> None:
+    line = port.LogLine(lease=LEASE, message="\0" + "m" * 99_999, level="\0", logger="\ud800", fields="x" * 99_999)
+    assert len(line.message) == port.LOG_LIMIT
+    assert "\0" not in line.message + line.level
+    assert (line.logger == "\ud800", line.fields) == (False, "{}")

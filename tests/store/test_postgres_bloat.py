@@ -104,13 +104,16 @@ class Bench:
             pass
 
     async def pass_through(self, count: int) -> None:
-        """Let jobs pass: a quarter is scheduled first, some are retried, a few given back. Each round is a second."""
+        """Let jobs pass: a quarter is scheduled first, some are retried, a few given back, and for a tenth as many it gets
+        too late while they wait. Each round is a second.
+        """
         for start in range(0, count, ROUND):
             size = min(ROUND, count - start)
             await self.enqueue(size // 4, delay=0.001)
             await self.enqueue(size - size // 4)
             await self.tick()
             await self.drain()
+            await self.expire(size // 10)
             await self.stand_by()
             self.clock.seconds += 1.0
 
@@ -127,10 +130,17 @@ class Bench:
             await self.settle(claimed, *(ODD if batch % 10 == 0 else ()))
             batch += 1
 
+    async def expire(self, count: int) -> None:
+        """Enqueue jobs that nobody claims in time, and drop them."""
+        await self.enqueue(count, expires_in=0.001)
+        await self.tick()
+        assert await self.worker.drop_overdue(count) == count
+
     async def stand_by(self) -> None:
         """What the bystander does every second or so, when all is done."""
         await self.bystander.promote(1_000)
         await self.bystander.reap(COUNTED)
+        await self.bystander.drop_overdue(COUNTED)
         await self.bystander.stats()
 
     async def count(self) -> dict[str, int]:
@@ -141,8 +151,8 @@ class Bench:
                 await self.stand_by()
                 await self.count_each(worker, bystander)
             return {
-                **{name: worker.buffers(name) for name in ("claim", "settle", "promote", "reap", "stats")},
-                **{name: bystander.buffers(name) for name in ("idle promote", "idle reap", "idle stats")},
+                **{name: worker.buffers(name) for name in ("claim", "settle", "promote", "reap", "expire", "stats")},
+                **{name: bystander.buffers(name) for name in ("idle promote", "idle reap", "idle expire", "idle stats")},
             }
 
     async def count_each(self, worker: Probe, bystander: Probe) -> None:
@@ -167,6 +177,11 @@ class Bench:
         with worker.watch("reap"):
             reaped = await self.worker.reap(COUNTED)
         assert len(reaped) == COUNTED
+        await self.enqueue(COUNTED, expires_in=0.001)
+        await self.tick()
+        with worker.watch("expire"):
+            dropped = await self.worker.drop_overdue(COUNTED)
+        assert dropped == COUNTED
         with worker.watch("stats"):
             await self.worker.stats()
 
@@ -174,6 +189,8 @@ class Bench:
             await self.bystander.promote(COUNTED)
         with bystander.watch("idle reap"):
             await self.bystander.reap(COUNTED)
+        with bystander.watch("idle expire"):
+            await self.bystander.drop_overdue(COUNTED)
         with bystander.watch("idle stats"):
             await self.bystander.stats()
 
@@ -226,16 +243,17 @@ async def figures(postgres_url: str) -> Figures:
         assert await bench.dead("ready") > JOBS
         assert await bench.dead("lease") > JOBS
         assert await bench.dead("scheduled") > JOBS // 4
+        assert await bench.dead("deadline") >= JOBS // 10
         return Figures(start, end)
 
 
-@pytest.mark.parametrize("operation", ["claim", "settle", "promote", "reap", "stats"])
+@pytest.mark.parametrize("operation", ["claim", "settle", "promote", "reap", "expire", "stats"])
 async def test_after_200_000_jobs_under_a_pinned_snapshot_it_costs_what_it_did(figures: Figures, operation: str) -> None:
     print(f"{operation}: {figures.start[operation]} -> {figures.end[operation]} blocks")  # noqa: T201  figures for the docs
     assert figures.end[operation] <= 1.5 * figures.start[operation]
 
 
-@pytest.mark.parametrize("operation", ["idle promote", "idle reap", "idle stats"])
+@pytest.mark.parametrize("operation", ["idle promote", "idle reap", "idle expire", "idle stats"])
 async def test_it_costs_a_bystander_what_it_did(figures: Figures, operation: str) -> None:
     """One who took nothing, and saw only empty tables, has marks to move all the same."""
     print(f"{operation}: {figures.start[operation]} -> {figures.end[operation]} blocks")  # noqa: T201  figures for the docs

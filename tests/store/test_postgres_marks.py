@@ -15,8 +15,9 @@ import asyncpg
 import pytest
 
 from holdfast.core.job import NewJob
+from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
-from holdfast.core.states import Event
+from holdfast.core.states import Event, State
 from holdfast.store.port import ClaimRequest, Settlement, Worker
 from holdfast.store.postgres import PostgresStore, migrate
 from holdfast.store.postgres.marks import MOST_PAIRS, Marks
@@ -374,6 +375,57 @@ async def test_a_lone_late_commit_is_found_in_a_quiet_system(
     assert await settle_all(store, request) == {job.id for job in jobs}
 
 
+@pytest.mark.parametrize("later", [False, True])
+async def test_a_retry_that_is_written_early_and_commits_late_is_served(
+    store: PostgresStore, world: Steered, worker: UUID, postgres_url: str, *, later: bool
+) -> None:
+    """Retries wait in a lane of their own, which has marks of its own, and may not be known before the commit."""
+    request = ClaimRequest(worker=worker, tasks=frozenset({"late"}), limit=10, look=True)
+    await settle_all(store, request)
+    await store.enqueue(some_jobs(world, 4))
+    late, *others = await store.claim(request)
+    event, state, delay = ("retrying:later", "scheduled", 0.001) if later else ("retrying", "ready", 0.0)
+    sql = "SELECT * FROM holdfast.settle(false, $1, $2, $3, $4, '{1}', '{f}', $5, NULL, NULL, '{BOOM}', '{}', '{NULL}')"
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.fetch(sql.replace("'{}'", "'{\"\"}'"), [late.job_id], [late.token], [event], [state], [delay])
+        for other in others:
+            await store.settle([Settlement(other.lease, Write(Event.RETRY, 1, error=Error("BOOM")))])
+            (again,) = await store.claim(request)
+            assert (again.job_id, again.failures) == (other.job_id, 1)
+            await store.settle([Settlement(again.lease, Write(Event.SUCCEED, 1, result="null"))])
+            for _ in range(2):
+                await store.promote(10)
+                assert await store.claim(request) == []
+                world.at += 1.0
+        await transaction.commit()
+    finally:
+        await connection.close()
+    for _ in range(2):
+        await store.promote(10)
+    assert await settle_all(store, request) == {late.job_id}
+
+
+async def test_a_deadline_that_commits_late_is_kept(store: PostgresStore, world: Steered, postgres_url: str) -> None:
+    late = [NewJob(id=world.job_id(), task="late", expires_in=0.001) for _ in range(3)]
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        transaction = await start_enqueue(connection, late)
+        for _ in range(5):
+            others = [NewJob(id=world.job_id(), task="late", expires_in=0.001) for _ in range(2)]
+            await store.enqueue(others)
+            dropped = 0
+            while dropped < len(others):  # until the millisecond has passed
+                dropped += await store.drop_overdue(10)
+        await transaction.commit()
+    finally:
+        await connection.close()
+    assert sum([await store.drop_overdue(10) for _ in range(3)]) == len(late)
+    assert {job and job.state for job in await store.get([job.id for job in late])} == {State.CANCELED}
+
+
 @pytest.fixture
 async def fresh(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
     """A connection to a database in which the schema is made anew by the test."""
@@ -393,7 +445,7 @@ async def test_the_very_first_lease_of_a_schema_is_reaped_by_a_reaper_that_was_t
     for _ in range(4):
         await reaper.reap(10)
     await other.register(Worker(id=world.token(), name="dies"))
-    me = (await other.workers())[0].id
+    me = (await other.workers())[0].worker.id
     await other.enqueue([NewJob(id=world.job_id(), task="late", lease=0.001) for _ in range(2)])
     assert len(await other.claim(ClaimRequest(worker=me, tasks=frozenset({"late"}), limit=10, look=True))) == 2
     reaped = 0
@@ -434,5 +486,5 @@ async def test_long_leases_that_are_left_alone_do_not_hold_up_short_ones(
     await connection.execute("UPDATE holdfast.lease SET expires_at = clock_timestamp() - interval '1 s'")
     await connection.execute("UPDATE holdfast.meta SET rewound = rewound + interval '1 day'")
     await connection.close()
-    reaped = [one for _ in range(2) for one in await store.reap(100, up_for=60)]
+    reaped = [one for _ in range(2) for one in await store.reap(100, up_for=30)]  # others have left leases of 60 s
     assert len(reaped) == 3

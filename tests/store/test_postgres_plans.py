@@ -6,7 +6,7 @@ tables, without statistics and with them.
 
 Two schemas, the same operations on both. `small` holds a few thousand jobs, just enough that every index has its second
 level. `large` holds a million ready jobs of fifty other tasks, all ahead of those at hand, 200,000 archived ones, 100,000
-scheduled for next year and 5,000 that run.
+scheduled for next year, each with a deadline before that, and 5,000 that run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.core.lease import Hold
 from holdfast.core.outcome import Error, Failed, Released, Succeeded
 from holdfast.core.retry import Retry
 from holdfast.core.settle import settle
-from holdfast.store.port import Answer, ClaimRequest, Progress, Retention, Settled, Settlement, Worker
+from holdfast.store.port import Answer, Beat, ClaimRequest, LogLine, Progress, Retention, Settled, Settlement, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.system import SystemEnvironment
 from tests.support.probe import Probe, Seen
@@ -43,13 +43,14 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group(
 BATCH = 100
 TASKS = ("own.a", "own.b", "own.c")
 OTHERS = tuple(f"other.{n}" for n in range(50))
-BIG = ("job", "ready", "lease", "scheduled", "archive")
+BIG = ("job", "ready", "lease", "scheduled", "archive", "deadline")
 """The tables that grow with the jobs."""
 
 PLANNED = ("on empty tables", "on full tables", "with statistics")
 """When the plans were made that the large schema is measured with."""
 
 ONCE = Policy(retry=Retry(max_attempts=1))
+AT_ONCE = Policy(retry=Retry(initial=0.0, max=0.0))
 AGAIN_IN_AN_HOUR = Policy(retry=Retry(initial=3600.0, max=3600.0))
 
 
@@ -154,11 +155,11 @@ class Side:
         sql = "SELECT relname, seq_scan FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = ANY ($2)"
         return {row[0]: row[1] for row in await self.admin.fetch(sql, self.schema, BIG)}
 
-    async def lease_updates(self) -> tuple[int, int]:
-        """Return how many lease rows were updated, and how many of these updates were HOT."""
+    async def updates(self, table: str) -> tuple[int, int]:
+        """Return how many rows of a table were updated, and how many of these updates were HOT."""
         await self.store._db.execute("SELECT pg_stat_force_next_flush()")
-        sql = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'lease'"
-        row = await self.admin.fetchrow(sql, self.schema)
+        sql = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = $2"
+        row = await self.admin.fetchrow(sql, self.schema, table)
         assert row is not None
         return row[0], row[1]
 
@@ -209,6 +210,57 @@ async def settle_mixed(side: Side, count: int, watched: Watched) -> None:
     with watched:
         await side.settle(claimed, [Succeeded("1"), Failed(Error("BOOM")), Released()])
     await side.succeed(await side.claim(count // 3))
+
+
+async def retry(side: Side, count: int, watched: Watched) -> None:
+    """All fail, line up with the retries of their lane and are claimed from there."""
+    claimed = await side.running(count, policy=AT_ONCE)
+    with watched:
+        await side.settle(claimed, [Failed(Error("BOOM"))])
+        again = await side.claim(count)
+    assert {job.failures for job in again} == {1}
+    await side.succeed(again)
+
+
+async def expire(side: Side, count: int, watched: Watched) -> None:
+    """Half of the jobs are claimed in time, half come to be overdue."""
+    for _ in range(3):  # it was done before: what has passed is not read again
+        assert await side.store.drop_overdue(count) == 0
+    with watched:
+        await side.enqueue(count, expires_in=60.0)
+        claimed = await side.claim(count)
+        await side.enqueue(count, expires_in=0.001)
+        await side.tick()
+        assert await side.store.drop_overdue(count + 1) == count
+    assert not any(job.overdue for job in claimed)
+    await side.succeed(claimed)
+
+
+async def nothing_overdue(side: Side, count: int, watched: Watched) -> None:
+    """What has time yet is not read."""
+    for _ in range(3):
+        assert await side.store.drop_overdue(count) == 0
+    with watched:
+        assert await side.store.drop_overdue(count) == 0
+
+
+async def enqueue_capped(side: Side, count: int, watched: Watched) -> None:
+    jobs = [NewJob(id=uuid7(), task=TASKS[0], queue="capped") for _ in range(count)]
+    side.store._next_fold = 0.0
+    await side.store.promote(0)  # folds the counts, which is not what is watched here
+    with watched:
+        await side.store.enqueue(jobs, caps={"capped": count})
+    await side.succeed(await side.claim(count))
+
+
+async def log(side: Side, count: int, watched: Watched) -> None:
+    """A few lines of some of many jobs: what is read is what is written to."""
+    claimed = await side.running(count)
+    lines = [LogLine(lease=job.lease, message=f"line {n}") for n in range(3) for job in claimed[:2]]
+    with watched:
+        answers = await side.store.log(lines)
+    assert set(answers) == {Settled.APPLIED}
+    await side.succeed(claimed)
 
 
 async def settle_again(side: Side, count: int, watched: Watched) -> None:
@@ -292,6 +344,11 @@ OPERATIONS: dict[str, Callable[[Side, int, Watched], Awaitable[None]]] = {
     "look and claim": look_and_claim,
     "settle": settle_well,
     "settle mixed": settle_mixed,
+    "retry": retry,
+    "expire": expire,
+    "nothing overdue": nothing_overdue,
+    "enqueue capped": enqueue_capped,
+    "log": log,
     "settle again": settle_again,
     "extend": extend,
     "extend lost": extend_lost,
@@ -315,8 +372,9 @@ CREATE FUNCTION lane_of(n bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 """
 
 JOBS = """
-INSERT INTO job (id, place, lane, entry, created_at, run_at, lease_ms, priority, born, task, queue, args)
-SELECT old_id(n), {place} + n, lane_of(n), lane_of(n), now(), CASE WHEN later THEN now() + interval '1 year' END, 60000, 5,
+INSERT INTO job (id, place, lane, entry, created_at, run_at, start_by, lease_ms, priority, born, task, queue, args)
+SELECT old_id(n), {place} + n, lane_of(n), lane_of(n), now(), CASE WHEN later THEN now() + interval '1 year' END,
+    CASE WHEN later THEN now() + interval '1 month' END, 60000, 5,
     CASE WHEN later THEN 'scheduled' ELSE 'ready' END, 'other.' || n % 50, 'default', '{{"n": 1}}'
 FROM generate_series(1, {jobs}) n CROSS JOIN LATERAL (SELECT n BETWEEN {to_archived} + 1 AND {to_scheduled} AS later) s
 """
@@ -333,6 +391,9 @@ FROM generate_series({ready} + 1, {to_archived}) n;
 
 INSERT INTO scheduled (job_id, run_at, attempt, failures)
 SELECT old_id(n), now() + interval '1 year', 0, 0 FROM generate_series({to_archived} + 1, {to_scheduled}) n;
+
+INSERT INTO deadline (job_id, at)
+SELECT old_id(n), now() + interval '1 month' FROM generate_series({to_archived} + 1, {to_scheduled}) n;
 
 INSERT INTO lease (job_id, token, no, lane, place, claimed_at, expires_at, lease_ms, worker, attempt, failures, keyed)
 SELECT old_id(n), gen_random_uuid(), nextval('claim_no'), lane_of(n), {place} + n, now(), now() + interval '1 h', 3600000, 1,
@@ -443,10 +504,24 @@ async def test_no_operation_reads_a_big_table_from_end_to_end(counts: Counts) ->
 async def test_heartbeats_stay_hot(counts: Counts) -> None:
     side = counts.large
     claimed = await side.running(1_000)
-    updated, hot = await side.lease_updates()
+    updated, hot = await side.updates("lease")
     for _ in range(30):
         for part in (claimed[:500], claimed[500:]):
             await side.store.extend([job.lease for job in part])
-    updated_after, hot_after = await side.lease_updates()
+    updated_after, hot_after = await side.updates("lease")
     assert updated_after - updated == 30_000
     assert (hot_after - hot) / 30_000 >= 0.95
+
+
+async def test_signs_of_life_stay_hot(counts: Counts) -> None:
+    side = counts.large
+    workers = [Worker(id=uuid4(), name=f"w{n}", info="x" * 5_000) for n in range(20)]
+    for worker in workers:
+        await side.store.register(worker)
+    updated, hot = await side.updates("worker")
+    for n in range(50):
+        for worker in workers:
+            await side.store.beat(Beat(worker=worker.id, counters=f'{{"claims": {n}}}'))
+    updated_after, hot_after = await side.updates("worker")
+    assert updated_after - updated == 1_000
+    assert (hot_after - hot) / 1_000 >= 0.95

@@ -125,7 +125,7 @@ async def test_two_schemas_in_one_database_are_two_stores(postgres_url: str) -> 
     await plain.open()
     await odd.open()
     await odd.register(Worker(id=WORLD.token(), name="only here"))
-    assert ([worker.name for worker in await odd.workers()], await plain.workers()) == (["only here"], [])
+    assert ([view.worker.name for view in await odd.workers()], await plain.workers()) == (["only here"], [])
     await plain.close()
     await odd.close()
 

@@ -32,6 +32,24 @@ def test_a_life_is_replayed_to_its_last_state() -> None:
     assert replay(lines[:5]) is State.CANCELED
 
 
+def test_stages_leave_a_job_running() -> None:
+    lines = log(
+        (Event.ENQUEUE, State.READY),
+        (Event.CLAIM, State.RUNNING),
+        (Event.STAGE_ENTER, State.RUNNING),
+        (Event.STAGE_FAIL, State.RUNNING),
+        (Event.ABORT, State.READY),
+        (Event.OVERDUE, State.CANCELED),
+    )
+    assert replay(lines[:4]) is State.RUNNING
+    assert replay(lines) is State.CANCELED
+
+
+def test_a_stage_of_a_job_that_does_not_run_is_named() -> None:
+    with pytest.raises(ValueError, match="line 2: 'stage:entered' cannot happen to a job that is ready"):
+        replay(log((Event.ENQUEUE, State.READY), (Event.STAGE_ENTER, State.RUNNING)))
+
+
 def test_a_removed_job_is_gone() -> None:
     assert replay(log((Event.ENQUEUE, State.READY), (Event.DELETE, None))) is None
 

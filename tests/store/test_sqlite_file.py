@@ -300,6 +300,66 @@ async def test_a_checkpoint_on_a_busy_file_does_not_fail_the_write(path: str, mo
         assert [answer.status for answer in await store.enqueue(jobs(1))] == ["created"]
 
 
+# -- a file that is no longer there -------------------------------------------------------------------------------------
+
+
+def remove_database(path: str) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(path + suffix).unlink()
+
+
+async def test_nothing_is_enqueued_into_a_deleted_file(path: str) -> None:
+    async with opened(path) as store:
+        await store.enqueue(jobs(1))
+        remove_database(path)
+        with pytest.raises(
+            StoreUnavailable, match=r"jobs\.db: the file was deleted or moved away.*nothing was done\. Put it back"
+        ):
+            await store.enqueue(jobs(1))
+        with pytest.raises(StoreUnavailable, match="deleted or moved away"):
+            await store.stats()
+    assert not Path(path).exists()  # noqa: ASYNC240  a test's own file
+
+
+async def test_a_replaced_file_is_noticed_and_the_new_one_left_unharmed(path: str) -> None:
+    async with opened(path) as store:
+        await store.enqueue(jobs(3))
+        remove_database(path)
+        async with opened(path) as other:
+            await other.enqueue(jobs(1))
+            with pytest.raises(StoreUnavailable, match="replaced by another one"):
+                await store.enqueue(jobs(1))
+            with pytest.raises(StoreUnavailable, match="replaced by another one"):
+                await store.stats()
+            await store.close()
+            await other.enqueue(jobs(1))
+            await store.open()
+            assert (await store.stats()).live == 2, "opened anew it uses what is there now"
+    assert integrity(path) == "ok"
+
+
+async def test_a_file_that_was_put_back_is_used_again(path: str) -> None:
+    async with opened(path) as store:
+        await store.enqueue(jobs(1))
+        Path(path).rename(path + ".away")  # noqa: ASYNC240  a test's own file
+        with pytest.raises(StoreUnavailable):
+            await store.enqueue(jobs(1))
+        Path(path + ".away").rename(path)  # noqa: ASYNC240  as above
+        await store.enqueue(jobs(1))
+        assert (await store.stats()).live == 2
+
+
+async def test_the_directory_of_the_process_may_change(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with opened("jobs.db") as store:
+        monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+        await store.enqueue(jobs(1))
+        assert (await store.stats()).live == 1
+        monkeypatch.chdir(tmp_path)
+
+
 # -- kill -9 ---------------------------------------------------------------------------------------------------------------
 
 WORKING = """

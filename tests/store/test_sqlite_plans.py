@@ -23,7 +23,10 @@ SCANS = {
     "stats.counts": {"tally"},  # one row for each lane and state
     "queues.known": {"holdfast_lane", "holdfast_queue"},  # one row for each lane
     "queues.paused": {"holdfast_queue"},
-    "workers.workers": {"holdfast_worker"},
+    "workers.workers": {"holdfast_worker"},  # from the newest on, to its limit
+    "workers.held": {"holdfast_lease"},
+    "mark_offline.silent": {"holdfast_worker"},  # those that are not offline
+    "schedules.schedules": {"holdfast_schedule"},  # as many as the code names
     "writing.last_number": {"holdfast_meta"},  # one row
     "writing.advance": {"holdfast_meta"},
     "moving.any_blocker": {"holdfast_blocker"},  # stops at the first row
@@ -66,6 +69,21 @@ def test_statement_finds_its_rows_by_an_index(name: str) -> None:
     assert not any("AUTOMATIC" in line for line in lines), lines
     if name.startswith(HOT) and name not in SORTS:
         assert not any("TEMP B-TREE" in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [("workers.workers", "holdfast_worker_newest"), ("mark_offline.silent", "holdfast_worker_present")],
+)
+def test_workers_of_the_past_are_not_read(name: str, index: str) -> None:
+    lines = plan(_sql.sql(name))
+    assert [line.endswith(f"USING INDEX {index}") for line in lines] == [True], lines
+
+
+@pytest.mark.parametrize("name", ["drop_overdue.waiting", "logs.lines"])
+def test_a_bounded_look_needs_no_sort_before_its_bound(name: str) -> None:
+    lines = plan(_sql.sql(name))
+    assert not any("TEMP B-TREE" in line for line in lines), lines
 
 
 @pytest.mark.parametrize(

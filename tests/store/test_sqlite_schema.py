@@ -148,7 +148,9 @@ def test_rewinding_knows_every_stored_moment() -> None:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         moments = {
             table: tuple(
-                row[1] for row in connection.execute(f"PRAGMA table_info({table})") if re.fullmatch(r".+_at|at|until", row[1])
+                row[1]
+                for row in connection.execute(f"PRAGMA table_info({table})")
+                if re.fullmatch(r".+_at|at|until|start_by", row[1])
             )
             for table in tables
         }
@@ -162,6 +164,7 @@ def test_the_tables_refuse_states_that_are_not_in_the_table_of_transitions() -> 
             "INSERT INTO holdfast_tally VALUES (1, 'ready', -1)",
             "INSERT INTO holdfast_attempt VALUES (x'00', 1, x'00', 0, 0, 'claimed', NULL, 0, NULL, NULL, NULL)",
             "INSERT INTO holdfast_event VALUES (x'00', 1, 'exploded', 0, 'ready', 0, '', '')",
+            "INSERT INTO holdfast_lane VALUES (3, 'default', 'task', 5, '[]')",
         ):
             with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
                 connection.execute(statement)

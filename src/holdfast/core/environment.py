@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from datetime import datetime
     from uuid import UUID
 
@@ -49,4 +49,24 @@ class Environment(Protocol):
 
     def runner(self, name: str) -> Runner:
         """Start a thread."""
+        ...
+
+
+class LoopThread(Protocol):
+    """A thread with an event loop of its own, which runs one coroutine to its end."""
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function on that event loop. Safe from any thread; nothing happens once it has ended."""
+        ...
+
+    async def join(self) -> None:
+        """Wait until the coroutine has ended; raises what it raised."""
+        ...
+
+
+class WorkerEnvironment(Environment, Protocol):
+    """What a worker needs besides: event loops that its handlers cannot block."""
+
+    def loop_thread(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> LoopThread:
+        """Start a thread that runs `main` on an event loop of its own."""
         ...

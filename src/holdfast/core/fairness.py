@@ -18,14 +18,22 @@ class Head(NamedTuple):
     lane: int
     priority: int
     ready_at: datetime
+    queue: str = ""
+    retries: bool = False
+    """The lane holds jobs that have failed before."""
 
 
-def order(heads: Iterable[Head], turn: int) -> list[Head]:
+def order(heads: Iterable[Head], turn: int, *, first: str | None = None, retries_first: bool = False) -> list[Head]:
     """Return the lanes in the order to claim from them; `turn` counts the claims.
 
     Higher priorities first; equal ones by their oldest waiting job, so that tasks interleave nearly first-in first-out.
+    A claimer with weights names the queue whose turn it is (`first`), one that keeps a share for retries says so now and
+    then (`retries_first`); the rest follows in the usual order, so that no claim goes empty for the sake of fairness.
     """
-    ordered = sorted(heads, key=lambda head: (-head.priority, head.ready_at))
+    ordered = sorted(
+        heads,
+        key=lambda head: (head.queue != first, retries_first and not head.retries, -head.priority, head.ready_at),
+    )
     if turn % AGING_TURN == AGING_TURN - 1 and ordered:
         oldest = min(range(len(ordered)), key=lambda index: ordered[index].ready_at)
         ordered.insert(0, ordered.pop(oldest))

@@ -78,7 +78,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     `id` is made by the client (UUIDv7): repeating an enqueue whose outcome is unknown is safe. `args` is JSON text from
     the codec. `delay` counts from the store's now; `run_at` is absolute, and a past one means now. `after` names the
-    chains (by their first job) that must end first.
+    chains (by their first job) that must end first. A job that still waits `expires_in` seconds after its enqueue is
+    ended as canceled.
     """
 
     id: UUID
@@ -97,6 +98,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[UUID, ...] = ()
     tags: tuple[str, ...] = ()
     trace: str | None = None
+    expires_in: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no store could keep, naming the field."""
@@ -119,6 +121,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             self._check_run_at(self.run_at)
         if self.unique is not None:
             _check_unique(self.unique)
+        if self.expires_in is not None:
+            check_seconds(self.expires_in, "expires_in", least=SHORTEST_LEASE)
         for field in ("requires", "tags"):
             for index, name in enumerate(getattr(self, field)):
                 checked_name(name, f"{field}[{index}]")
@@ -145,17 +149,28 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         """The lane it is claimed from: its own, or the one its `fifo` queue shares among tasks."""
         return lane_id(self.queue, "", self.priority, self.requires) if self.fifo else self.lane
 
+    @property
+    def retry_entry(self) -> int:
+        """The lane it is claimed from once it has failed: a `fifo` queue keeps one order for all."""
+        return self.entry if self.fifo else retry_lane(self.entry)
+
 
 @lru_cache(maxsize=10_000)
 def lane_id(queue: str, task: str, priority: int, requires: tuple[str, ...]) -> int:
-    """Return the number of a lane, 1 to 2**63 - 1, the same on every client without asking anyone.
+    """Return the number of a lane, even and from 2 to 2**63 - 2, the same on every client without asking anyone.
 
     A number handed out by the database would make the first enqueue of a lane wait for every open transaction that
-    also uses it first. The negative of a lane is its front: where released jobs go.
+    also uses it first. The negative of a lane is its front: where released jobs go. The odd number above it is where
+    its retries wait, so that a share of the claims can be kept for them.
     """
     parts = (queue, task, str(priority), *sorted(requires))
     digest = blake2b("\0".join(parts).encode(), digest_size=8).digest()
-    return (int.from_bytes(digest, "big") >> 1) or 1
+    return (int.from_bytes(digest, "big") >> 2 << 1) or 2
+
+
+def retry_lane(lane: int) -> int:
+    """Return where the retries of a lane wait."""
+    return lane | 1
 
 
 _GOOD_NAMES: set[tuple[str, str]] = set()

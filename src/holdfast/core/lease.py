@@ -37,6 +37,8 @@ class Claimed(msgspec.Struct, frozen=True):
     expires_at: datetime
     chain_id: UUID | None = None
     trace: str | None = None
+    overdue: bool = False
+    """It waited past its `start_by`: to be ended unrun as canceled with the code `EXPIRED`."""
 
     @property
     def lease(self) -> Lease:

@@ -21,6 +21,11 @@ CANCELED: Final = "CANCELED"
 REPLACED: Final = "REPLACED"
 BLOCKER_FAILED: Final = "BLOCKER_FAILED"
 BLOCKER_CANCELED: Final = "BLOCKER_CANCELED"
+EXPIRED: Final = "EXPIRED"
+TIMEOUT: Final = "TIMEOUT"
+PROCESS_DIED: Final = "PROCESS_DIED"
+CRASHES: Final = frozenset({LEASE_EXPIRED, PROCESS_DIED})
+"""Attempts that ended without an answer: who spends the budget on these kills what runs it."""
 
 
 class Error(msgspec.Struct, frozen=True):
@@ -58,22 +63,27 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rescheduled(msgspec.Struct, frozen=True, tag=True):
-    """The function asked to run again later. Costs no failure. `at` wins over `after`."""
+    """The function asked to run again later, or could not be begun here. Costs no failure. `at` wins over `after`."""
 
     after: float = 0.0
     at: datetime | None = None
+    error: Error | None = None
+    """Why it could not be begun."""
 
 
 class Stopped(msgspec.Struct, frozen=True, tag=True):
     """The function ended the job as canceled, of its own accord or because it was asked to."""
 
     reason: str = ""
+    code: str = CANCELED
 
 
 class Released(msgspec.Struct, frozen=True, tag=True):
     """The worker gives the job back unrun, or stopped it for a reason that is not the job's fault. Costs no failure."""
 
     reason: str = ""
+    aborted: bool = False
+    """It had begun, and was stopped because the worker shuts down."""
 
 
 Outcome = Succeeded | Failed | Rescheduled | Stopped | Released

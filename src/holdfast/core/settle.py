@@ -13,6 +13,8 @@ import msgspec
 from holdfast.core.numbers import check_number
 from holdfast.core.outcome import (
     CANCELED,
+    CRASHES,
+    EXPIRED,
     LEASE_EXPIRED,
     RETRIES_EXHAUSTED,
     Error,
@@ -86,16 +88,17 @@ def settle(outcome: Outcome, retry: Retry, failures: int, now: datetime, rng: Ca
             return Write(Event.FAIL, failures + 1, error=error)
         case Failed(error):
             return _after_failure(error, retry, failures + 1, rng, (Event.FAIL, Event.RETRY, Event.RETRY_LATER))
-        case Rescheduled(after, at):
+        case Rescheduled(after, at, error):
             if at is not None and at > now:
-                return Write(Event.RESCHEDULE_LATER, failures, run_at=at)
+                return Write(Event.RESCHEDULE_LATER, failures, run_at=at, error=error)
             if at is None and after > 0:
-                return Write(Event.RESCHEDULE_LATER, failures, delay=after)
-            return Write(Event.RESCHEDULE, failures)
-        case Stopped(reason):
-            return Write(Event.STOP, failures, error=Error(CANCELED, reason))
-        case Released(reason):
-            return Write(Event.RELEASE, failures, error=Error("RELEASED", reason), front=True)
+                return Write(Event.RESCHEDULE_LATER, failures, delay=after, error=error)
+            return Write(Event.RESCHEDULE, failures, error=error)
+        case Stopped(reason, code):
+            return Write(Event.STOP, failures, error=Error(code, reason))
+        case Released(reason, aborted):
+            event, code = (Event.ABORT, "ABORTED") if aborted else (Event.RELEASE, "RELEASED")
+            return Write(event, failures, error=Error(code, reason), front=True)
     assert_never(outcome)
 
 
@@ -115,12 +118,19 @@ def expire(
     return _after_failure(error, retry, failures + 1, rng, (Event.EXPIRE_FAIL, Event.EXPIRE, Event.EXPIRE_LATER))
 
 
+def overdue(failures: int, seconds: float) -> Write:
+    """Return what housekeeping writes for a job that still waits although it was to start within `seconds`."""
+    return Write(Event.OVERDUE, failures, error=Error(EXPIRED, f"it was to start within {seconds:g} s and still waits"))
+
+
 def _after_failure(
     error: Error, retry: Retry, failures: int, rng: Callable[[], float], events: tuple[Event, Event, Event]
 ) -> Write:
     end, again, later = events
     if retry.exhausted(failures):
         last = f"{failures} of {retry.max_attempts} attempts failed; the last one with {error.code}: {error.message}"
+        if error.code in CRASHES:
+            last = f"quarantined, for it takes down what runs it: {last}"
         return Write(end, failures, error=Error(RETRIES_EXHAUSTED, last, error.traceback))
     delay = retry.delay(failures, rng)
     return Write(later if delay > 0 else again, failures, delay=delay, error=error)

@@ -58,6 +58,8 @@ class Event(StrEnum):
     EXPIRE_LATER = "requeued:stale:later"
     EXPIRE_FAIL = "failed:stale"
     EXPIRE_CANCEL = "canceled:stale"
+    OVERDUE = "canceled:expired"
+    """Waited past its `start_by`."""
     PRUNE = "pruned"
 
     # a worker
@@ -67,6 +69,10 @@ class Event(StrEnum):
     EXTEND = "extended"
     PROGRESS = "progressed"
     CHECKPOINT = "checkpointed"
+    LOG = "logged"
+    STAGE_ENTER = "stage:entered"
+    STAGE_LEAVE = "stage:left"
+    STAGE_FAIL = "stage:failed"
     ENQUEUE_CHILD = "enqueued:child"
     SUCCEED = "succeeded"
     FAIL = "failed"
@@ -76,6 +82,9 @@ class Event(StrEnum):
     RESCHEDULE = "rescheduled"
     RESCHEDULE_LATER = "rescheduled:later"
     RELEASE = "released"
+    """Given back unrun."""
+    ABORT = "aborted:shutdown"
+    """Stopped and given back because its worker shuts down."""
 
 
 HOLDER_EVENTS: Final = frozenset(
@@ -83,6 +92,10 @@ HOLDER_EVENTS: Final = frozenset(
         Event.EXTEND,
         Event.PROGRESS,
         Event.CHECKPOINT,
+        Event.LOG,
+        Event.STAGE_ENTER,
+        Event.STAGE_LEAVE,
+        Event.STAGE_FAIL,
         Event.ENQUEUE_CHILD,
         Event.SUCCEED,
         Event.FAIL,
@@ -92,9 +105,13 @@ HOLDER_EVENTS: Final = frozenset(
         Event.RESCHEDULE,
         Event.RESCHEDULE_LATER,
         Event.RELEASE,
+        Event.ABORT,
     }
 )
 """Allowed only in `running`, and only under the current token."""
+
+STAGE_EVENTS: Final = frozenset({Event.STAGE_ENTER, Event.STAGE_LEAVE, Event.STAGE_FAIL})
+"""What a holder tells of its stages: lines in the event log of a job that goes on running."""
 
 _TABLE: dict[tuple[State | None, Event], State | None] = {
     (None, Event.ENQUEUE): State.READY,
@@ -109,6 +126,8 @@ _TABLE: dict[tuple[State | None, Event], State | None] = {
     (State.RUNNING, Event.EXTEND): State.RUNNING,
     (State.RUNNING, Event.PROGRESS): State.RUNNING,
     (State.RUNNING, Event.CHECKPOINT): State.RUNNING,
+    (State.RUNNING, Event.LOG): State.RUNNING,
+    **{(State.RUNNING, event): State.RUNNING for event in STAGE_EVENTS},
     (State.RUNNING, Event.ENQUEUE_CHILD): State.RUNNING,
     (State.RUNNING, Event.SUCCEED): State.SUCCEEDED,
     (State.RUNNING, Event.FAIL): State.FAILED,
@@ -118,6 +137,7 @@ _TABLE: dict[tuple[State | None, Event], State | None] = {
     (State.RUNNING, Event.RESCHEDULE): State.READY,
     (State.RUNNING, Event.RESCHEDULE_LATER): State.SCHEDULED,
     (State.RUNNING, Event.RELEASE): State.READY,
+    (State.RUNNING, Event.ABORT): State.READY,
     (State.RUNNING, Event.EXPIRE): State.READY,
     (State.RUNNING, Event.EXPIRE_LATER): State.SCHEDULED,
     (State.RUNNING, Event.EXPIRE_FAIL): State.FAILED,
@@ -125,6 +145,7 @@ _TABLE: dict[tuple[State | None, Event], State | None] = {
     # a running job is only asked to stop; its worker, or the reaper, ends it
     (State.RUNNING, Event.CANCEL): State.RUNNING,
     **{(state, Event.CANCEL): State.CANCELED for state in WAITING},
+    **{(state, Event.OVERDUE): State.CANCELED for state in WAITING},
     **{(state, Event.COMPLETE_OUTSIDE): State.SUCCEEDED for state in LIVE},
     **{(state, Event.FAIL_OUTSIDE): State.FAILED for state in LIVE},
     **{(state, Event.REOPEN): State.READY for state in TERMINAL},

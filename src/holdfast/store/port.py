@@ -27,21 +27,23 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.core.job import Policy
+from holdfast.core.job import NewJob, Policy
 from holdfast.core.lease import Lease
 from holdfast.core.numbers import check_number
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
-from holdfast.core.states import LIVE, TERMINAL, WAITING, Event, State
+from holdfast.core.states import LIVE, STAGE_EVENTS, TERMINAL, WAITING, Event, State
 from holdfast.core.text import clean, flaw, name_flaw
 from holdfast.errors import CENTURY, BadJob
 
 if TYPE_CHECKING:
-    from holdfast.core.job import NewJob
     from holdfast.core.lease import Claimed, Extended
 
 STEP_LIMIT: Final = 500
 TEXT_LIMIT: Final = 2_000
+LOG_LIMIT: Final = 10_000
+WORKER_TEXT_LIMIT: Final = 10_000
+MOST_SLOTS: Final = 100_000
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
@@ -93,6 +95,22 @@ class Answer(StrEnum):
     """Reopening it would give its unique key two holders. Nothing changed."""
     NEEDED = "needed"
     """A blocked job waits for it. Nothing changed."""
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """The answer to a worker's sign of life."""
+
+    disabled: bool = False
+    """A person has disabled it: it is to claim nothing more."""
+
+
+class WorkerKind(StrEnum):
+    """Where a worker runs."""
+
+    LOCAL = "local"
+    """Beside the database."""
+    REMOTE = "remote"
+    """Behind the HTTP API."""
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -175,7 +193,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker asks for: at most `limit` jobs of these tasks (and queues: `None` for all) that it can run.
 
     `look` asks the store to look for itself before it answers, instead of trusting what it saw within the last second:
-    on a notification, on a poll, after idling.
+    on a notification, on a poll, after idling. `first` and `retries_first` are for `core.fairness.order`.
     """
 
     worker: UUID
@@ -184,6 +202,10 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     queues: frozenset[str] | None = None
     capabilities: frozenset[str] = frozenset()
     look: bool = False
+    first: str | None = None
+    """The queue whose lanes come first this time."""
+    retries_first: bool = False
+    """Whether lanes of retries come first this time."""
 
     def __post_init__(self) -> None:
         """Refuse names that no store could hold."""
@@ -194,20 +216,123 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as the registry knows it. Kept for ever: jobs name who processed them."""
+    """A worker as it introduces itself. Kept for ever: jobs name who processed them."""
 
     id: UUID
     name: str
     info: str = "{}"
-    """JSON text about it: host, process, version."""
-    registered_at: datetime | None = None
+    """JSON text about it (host, process, queues, tasks), at most 10 KB."""
+    kind: WorkerKind = WorkerKind.LOCAL
+    version: str = ""
+    slots: int = 1
+    capabilities: tuple[str, ...] = ()
+    """At most 10 KB in all."""
 
     def __post_init__(self) -> None:
-        """Refuse a name or info that no store could keep."""
-        if (reason := name_flaw(self.name)) is not None:
-            raise BadJob(reason, path="worker.name")
-        if (reason := flaw(self.info)) is not None:
-            raise BadJob(reason, path="worker.info")
+        """Refuse what no store could keep."""
+        for field, name in (("name", self.name), *(("capabilities", name) for name in self.capabilities)):
+            if (reason := name_flaw(name)) is not None:
+                raise BadJob(reason, path=f"worker.{field}")
+        for field in ("info", "version"):
+            if (reason := flaw(getattr(self, field))) is not None:
+                raise BadJob(reason, path=f"worker.{field}")
+        for field, text in (("info", self.info), ("capabilities", "".join(self.capabilities))):
+            if len(text.encode()) > WORKER_TEXT_LIMIT:
+                raise BadJob(f"is longer than {WORKER_TEXT_LIMIT:,} bytes", path=f"worker.{field}")
+        if type(self.slots) is not int or not 0 <= self.slots <= MOST_SLOTS:
+            raise BadJob(f"must be a whole number from 0 to {MOST_SLOTS:,}, not {self.slots}", path="worker.slots")
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """A sign of life of a worker."""
+
+    worker: UUID
+    counters: str = "{}"
+    """JSON text: what it has counted since it started."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no store could keep."""
+        if (reason := flaw(self.counters)) is not None:
+            raise BadJob(reason, path="beat.counters")
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that a running job wrote to its log."""
+
+    lease: Lease
+    message: str
+    level: str = "info"
+    logger: str = ""
+    fields: str = "{}"
+    """JSON text: what was logged besides the message."""
+    age: float = 0.0
+    """How many seconds ago it was written: the store's clock minus this is its time."""
+
+    def __post_init__(self) -> None:
+        """Bring the texts into a storable form: a log line never fails a job."""
+        force_setattr(self, "message", clean(self.message, LOG_LIMIT))
+        force_setattr(self, "level", clean(self.level, STEP_LIMIT))
+        force_setattr(self, "logger", clean(self.logger, STEP_LIMIT))
+        if flaw(self.fields) is not None or len(self.fields) > LOG_LIMIT:
+            force_setattr(self, "fields", "{}")
+        force_setattr(self, "age", _checked_age(self.age))
+
+
+class StageMark(msgspec.Struct, frozen=True, kw_only=True):
+    """A running job enters or leaves a stage of its work: a line in its event log, with the stage's name as detail."""
+
+    lease: Lease
+    name: str
+    event: Event
+    """One of `STAGE_EVENTS`."""
+    age: float = 0.0
+    """How many seconds ago it happened."""
+
+    def __post_init__(self) -> None:
+        """Refuse an event of another kind; make the rest storable."""
+        if self.event not in STAGE_EVENTS:
+            raise BadJob(f"{self.event} is none of a stage", path="stage.event")
+        force_setattr(self, "name", clean(self.name, STEP_LIMIT))
+        force_setattr(self, "age", _checked_age(self.age))
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """What is enqueued again and again: `cron` in `timezone`, and `spec`, JSON text that tells one definition from another."""
+
+    name: str
+    task: str
+    cron: str
+    timezone: str
+    next_at: datetime
+    """The slot that is to be fired next, as a first or changed definition begins; a known one keeps its own."""
+    spec: str = "{}"
+
+    def __post_init__(self) -> None:
+        """Refuse what no store could keep."""
+        for field in ("name", "task"):
+            if (reason := name_flaw(getattr(self, field))) is not None:
+                raise BadJob(reason, path=f"schedule.{field}")
+        for field in ("cron", "timezone", "spec"):
+            if (reason := flaw(getattr(self, field))) is not None:
+                raise BadJob(reason, path=f"schedule.{field}")
+        if self.next_at.tzinfo is None:
+            raise BadJob("must have a time zone", path="schedule.next_at")
+
+
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot of a schedule that is to become a job, and the slot after it."""
+
+    name: str
+    slot: datetime
+    """The `next_at` the caller saw: who comes second finds another one, and changes nothing."""
+    next_at: datetime
+    job: NewJob | None
+    """`None`: the slot is passed over."""
+
+    def __post_init__(self) -> None:
+        """Refuse a schedule that would stand still."""
+        if self.slot.tzinfo is None or self.next_at.tzinfo is None or self.next_at <= self.slot:
+            raise BadJob("the next slot must be later than this one, both with a time zone", path="firing.next_at")
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,6 +374,10 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
                 raise BadJob("must have a time zone: use datetime.now(UTC) or .astimezone()", path=field)
 
 
+def _checked_age(age: float) -> float:
+    return min(CENTURY, max(0.0, float(age))) if math.isfinite(age) else 0.0
+
+
 # --- views ------------------------------------------------------------------------------------------------------------
 
 
@@ -270,6 +399,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """When a scheduled or blocked job is due."""
     ready_at: datetime | None = None
     """Since when a ready job waits."""
+    start_by: datetime | None = None
+    """A job that still waits then is ended as canceled with the code `EXPIRED`."""
     key: str | None = None
     scope: str | None = None
     tags: tuple[str, ...] = ()
@@ -343,6 +474,74 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     actor: str = ""
     detail: str = ""
+
+
+class WorkerState(StrEnum):
+    """What a worker is doing; derived, never stored."""
+
+    IDLE = "idle"
+    """Nothing to do."""
+    ACTIVE = "active"
+    """Some of its slots run jobs."""
+    BUSY = "busy"
+    """All of its slots run jobs."""
+    OFFLINE = "offline"
+    """It has stopped, or has not been heard of for too long. For people: only the expiry of its leases decides anything."""
+    DISABLED = "disabled"
+    """A person has disabled it: it claims nothing."""
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as people see it."""
+
+    worker: Worker
+    registered_at: datetime
+    heartbeat_at: datetime | None = None
+    offline_at: datetime | None = None
+    """Since when it counts as gone; its next sign of life clears it."""
+    disabled_at: datetime | None = None
+    disabled_by: str = ""
+    running: int = 0
+    """How many leases it holds."""
+    jobs: tuple[UUID, ...] = ()
+    """The jobs it holds, at most a hundred."""
+    counters: str = "{}"
+
+    @property
+    def state(self) -> WorkerState:
+        """What it is doing."""
+        if self.offline_at is not None:
+            return WorkerState.OFFLINE
+        if self.disabled_at is not None:
+            return WorkerState.DISABLED
+        if not self.running:
+            return WorkerState.IDLE
+        return WorkerState.BUSY if self.running >= self.worker.slots else WorkerState.ACTIVE
+
+
+class LogView(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a job's log."""
+
+    no: int
+    """Grows with every line of the store: the cursor of those who follow the log."""
+    at: datetime
+    attempt: int
+    level: str
+    logger: str
+    message: str
+    fields: str
+
+
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule, when it fires next and what it fired last."""
+
+    schedule: Schedule
+    """With the `next_at` that stands now."""
+    due_in: float
+    """Seconds until `next_at` by the store's clock; 0 or less: it is due."""
+    last_at: datetime | None = None
+    """The last slot that became a job."""
+    last_job: UUID | None = None
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
@@ -443,19 +642,35 @@ class Store(Protocol):
 
     # producing
 
-    async def enqueue(self, jobs: Sequence[NewJob], *, under: Lease | None = None) -> list[Enqueued]:
+    async def enqueue(
+        self, jobs: Sequence[NewJob], *, under: Lease | None = None, caps: Mapping[str, int] | None = None
+    ) -> list[Enqueued]:
         """Create jobs. Atomic; repeatable by id; with `under` fenced by that lease (raises `StaleLease`).
 
         A job with a past or no time becomes ready, one with a future time scheduled, one with unfinished `after` chains
         blocked. Ready jobs of one call keep their order. A taken unique key is answered as the job's `on_conflict` says.
         A job is claimable once the call has returned. `after` must name jobs that exist (raises `BadJob`).
+
+        `caps` says how many waiting jobs (blocked, scheduled, ready) a queue may hold: a call that creates a job in a queue
+        and would leave more there creates nothing (raises `QueueFull`); concurrent calls do not get past it together.
         """
         ...
 
     # working
 
     async def register(self, worker: Worker) -> None:
-        """Make a worker known, or change its name and info. Atomic; repeatable. Must precede its first claim."""
+        """Make a worker known, or change what it says of itself. Atomic; repeatable. Must precede its first claim.
+
+        A worker that registers again is no longer offline; one that was disabled stays so.
+        """
+        ...
+
+    async def beat(self, beat: Beat) -> Signal:
+        """Note that a worker is alive, and its counters; clears an offline mark. Repeatable. Raises `UnknownWorker`."""
+        ...
+
+    async def retire(self, worker: UUID) -> None:
+        """Note that a worker has stopped: it is offline at once. Repeatable; an unknown one is ignored."""
         ...
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
@@ -464,6 +679,7 @@ class Store(Protocol):
         Order: `core.fairness.order` over lanes, within a lane first in first out with released jobs in front. Jobs of
         unknown tasks, paused queues and missing capabilities stay where they are; in a `fifo` lane nothing passes a job
         of an unknown task. Raises `UnknownWorker`. Not repeatable: leases whose answer was lost are found by `holding`.
+        Jobs that have failed before wait in a lane of their own beside their lane's (`NewJob.retry_entry`).
         """
         ...
 
@@ -490,6 +706,18 @@ class Store(Protocol):
         """Return the parts of a job in the order they were first written."""
         ...
 
+    async def log(self, lines: Sequence[LogLine]) -> list[Settled]:
+        """Append lines to the logs of jobs, in order. Fenced one by one. A repetition may write lines twice."""
+        ...
+
+    async def logs(self, job_id: UUID, *, limit: int, after: int = 0) -> list[LogView]:
+        """Return the log of a job, oldest first, from the line after number `after` on. Kept as long as the job is."""
+        ...
+
+    async def mark(self, marks: Sequence[StageMark]) -> list[Settled]:
+        """Write stages entered and left into event logs, in order. Fenced one by one. A repetition may write lines twice."""
+        ...
+
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """End attempts. Atomic as a batch, fenced one by one; repeatable: archive and attempt records keep the token.
 
@@ -514,6 +742,21 @@ class Store(Protocol):
         One guarded statement decides against a heartbeat or settle that comes at the same moment. Leases longer than
         `up_for` seconds (how long the caller has been undisturbed) are left alone, and so are those longer than the
         database has been up or this connection has been back: an outage must not spend budgets.
+        """
+        ...
+
+    async def drop_overdue(self, limit: int) -> int:
+        """End waiting jobs whose `start_by` has passed, as canceled with the code `EXPIRED`. Atomic; repeatable.
+
+        Returns how many it looked at: below `limit`, none is left. A job that runs at its `start_by` is left alone; when
+        it waits again and is claimed, the claim says `overdue`.
+        """
+        ...
+
+    async def mark_offline(self, after: float) -> list[UUID]:
+        """Mark workers offline that gave no sign of life for `after` seconds, from registration where there never was one.
+
+        One conditional update: of several callers, one is told of each worker.
         """
         ...
 
@@ -550,6 +793,43 @@ class Store(Protocol):
         """Bring terminal jobs back as ready with their budget restored; attempts go on counting. Atomic."""
         ...
 
+    async def disable(self, worker: UUID, *, by: str = "") -> bool:
+        """Have a worker claim nothing more; it learns of it with its next sign of life. Returns whether it is known."""
+        ...
+
+    async def enable(self, worker: UUID) -> bool:
+        """Let a disabled worker claim again. Returns whether it is known."""
+        ...
+
+    # schedules
+
+    async def schedule(self, schedules: Sequence[Schedule]) -> None:
+        """Make schedules known. One whose task, cron, timezone and spec are known keeps its place; else it begins anew.
+
+        Atomic; repeatable.
+        """
+        ...
+
+    async def unschedule(self, names: Sequence[str]) -> None:
+        """Forget schedules. Jobs they have enqueued stay. Repeatable."""
+        ...
+
+    async def schedules(self) -> list[ScheduleView]:
+        """Return the known schedules by name."""
+        ...
+
+    async def fire(self, firing: Firing) -> Enqueued | None:
+        """Advance a schedule from one slot to the next and enqueue the job of the slot, in one transaction.
+
+        `None`: another caller has fired this slot (or the schedule is gone), nothing changed. Where the slot is passed over
+        the answer is `None` too. Repeatable: the slot guards it.
+        """
+        ...
+
+    async def now(self) -> datetime:
+        """Return the store's clock, the one that decides."""
+        ...
+
     async def pause(self, queue: str, *, by: str = "", reason: str = "") -> None:
         """Stop claims from a queue: none that begins after this call returned takes a job of it. Repeatable."""
         ...
@@ -580,7 +860,7 @@ class Store(Protocol):
         """Return the known queues by name."""
         ...
 
-    async def workers(self) -> list[Worker]:
+    async def workers(self, *, limit: int = 1000) -> list[WorkerView]:
         """Return the registered workers, newest first."""
         ...
 

@@ -15,21 +15,27 @@ from __future__ import annotations
 
 import pytest
 
-_MODULES = "world cells fencing order schedule unique budgets waiters repeats steering records lists bounds walk processes"
+_MODULES = """world cells fencing order schedule schedules expiry depth unique budgets waiters repeats steering records journal
+registry lists bounds walk processes"""
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 # ruff: noqa: E402  asserts are rewritten only in modules that are registered before they are imported
 from holdfast.store.conformance.bounds import Bounds
 from holdfast.store.conformance.budgets import Budgets
 from holdfast.store.conformance.cells import Cells
+from holdfast.store.conformance.depth import Depth
+from holdfast.store.conformance.expiry import Expiry
 from holdfast.store.conformance.fencing import Fencing
 from holdfast.store.conformance.harness import Harness
+from holdfast.store.conformance.journal import Journal
 from holdfast.store.conformance.lists import Lists
 from holdfast.store.conformance.order import Order
 from holdfast.store.conformance.processes import ProcessConformance
 from holdfast.store.conformance.records import Records
+from holdfast.store.conformance.registry import Registry
 from holdfast.store.conformance.repeats import Repeats
 from holdfast.store.conformance.schedule import Schedule
+from holdfast.store.conformance.schedules import Schedules
 from holdfast.store.conformance.steering import Steering
 from holdfast.store.conformance.unique import UniqueKeys
 from holdfast.store.conformance.waiters import Waiters
@@ -39,6 +45,23 @@ __all__ = ["Harness", "ProcessConformance", "StoreConformance"]
 
 
 class StoreConformance(
-    Cells, Fencing, Order, Schedule, UniqueKeys, Budgets, Waiters, Repeats, Steering, Records, Lists, Bounds, Walks
+    Cells,
+    Fencing,
+    Order,
+    Schedule,
+    Schedules,
+    Expiry,
+    Depth,
+    UniqueKeys,
+    Budgets,
+    Waiters,
+    Repeats,
+    Steering,
+    Records,
+    Journal,
+    Registry,
+    Lists,
+    Bounds,
+    Walks,
 ):
     """Everything a store promises within one process: a mixin for a test class with a `harness` fixture."""

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
-from holdfast.core.job import OnConflict
+from holdfast.core.job import NewJob, OnConflict
+from holdfast.core.lease import Lease
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
 from holdfast.core.states import LIVE, Event, State
 from holdfast.errors import BadJob
-from holdfast.store.conformance.world import Subject, World
-from holdfast.store.port import TEXT_LIMIT, Answer, ClaimRequest, JobFilter, Retention
+from holdfast.store.conformance.world import HOUR, Subject, World
+from holdfast.store.port import (
+    TEXT_LIMIT,
+    Answer,
+    Beat,
+    ClaimRequest,
+    Firing,
+    JobFilter,
+    Retention,
+    Schedule,
+    StageMark,
+    Worker,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001  that is the point
+AWARE = datetime(2030, 1, 1, tzinfo=UTC)
 HOSTILE = "nul \0, surrogate \ud800, " + "x" * 5 * TEXT_LIMIT
 FIFO = "ledger"
 
@@ -41,6 +55,17 @@ class Bounds(Subject):
             lambda: Retention(failed=-1.0),
             lambda: JobFilter(key="nul \0"),
             lambda: JobFilter(created_from=NAIVE),
+            lambda: NewJob(id=uuid4(), task="t", expires_in=math.inf),
+            lambda: NewJob(id=uuid4(), task="t", expires_in=0.0),
+            lambda: Worker(id=uuid4(), name="w", slots=-1),
+            lambda: Worker(id=uuid4(), name="w", info="x" * 10_001),
+            lambda: Worker(id=uuid4(), name="w", capabilities=("nul \0",)),
+            lambda: Beat(worker=uuid4(), counters="nul \0"),
+            lambda: StageMark(lease=Lease(uuid4(), uuid4()), name="s", event=Event.SUCCEED),
+            lambda: Schedule(name="s", task="t", cron="* * * * *", timezone="UTC", next_at=NAIVE),
+            lambda: Schedule(name="", task="t", cron="* * * * *", timezone="UTC", next_at=AWARE),
+            lambda: Firing(name="s", slot=AWARE, next_at=AWARE, job=None),
+            lambda: Firing(name="s", slot=NAIVE, next_at=AWARE, job=None),
         ],
     )
     def test_what_no_store_could_write_is_refused_before_it_reaches_one(self, make: Callable[[], Any]) -> None:
@@ -49,24 +74,37 @@ class Bounds(Subject):
 
     @pytest.mark.parametrize("limit", [0, -1, -(2**40)])
     async def test_limit_of_nothing_gives_nothing(self, world: World, limit: int) -> None:
-        job_id = await world.create()
+        claimed = await world.claimed(lease=9 * HOUR)
+        await world.log(claimed, "line")
+        job_id = await world.create(expires_in=HOUR)
         worker = await world.worker()
+        await world.store.rewind(2 * HOUR)
         before = await world.snapshot(job_id)
 
         assert await world.store.claim(ClaimRequest(worker=worker, tasks=frozenset({"t"}), limit=limit, look=True)) == []
         assert (await world.store.promote(limit)).count == 0
         assert await world.store.reap(limit) == []
         assert await world.store.unblock(limit) == 0
+        assert await world.store.drop_overdue(limit) == 0
         assert (await world.store.prune(Retention(succeeded=0.0), limit=limit)).count == 0
         assert (await world.store.find(JobFilter(), limit=limit)).jobs == []
+        assert await world.store.workers(limit=limit) == []
+        assert await world.store.logs(claimed.job_id, limit=limit) == []
         before.check_unchanged(await world.snapshot(job_id), "a limit of nothing")
 
     async def test_limit_beyond_every_number_is_no_limit(self, world: World) -> None:
-        job_id = await world.ended(State.SUCCEEDED)
+        claimed = await world.claimed()
+        await world.log(claimed, "line")
+        job_id = claimed.job_id
+        await world.succeed(claimed)
         await world.store.rewind(60)
 
         assert [view.id for view in (await world.store.find(JobFilter(), limit=2**31)).jobs] == [job_id]
         assert (await world.store.promote(2**40)).count == 0
+        assert await world.store.drop_overdue(2**40) == 0
+        assert len(await world.store.workers(limit=2**40)) == 1
+        assert len(await world.store.logs(job_id, limit=2**40)) == 1
+        assert await world.store.logs(job_id, limit=1, after=2**40) == []
         assert (await world.store.prune(Retention(succeeded=0.0), limit=2**40)).count == 1
 
     async def test_hostile_words_of_people_are_cleaned_and_cut(self, world: World) -> None:
@@ -77,6 +115,7 @@ class Bounds(Subject):
         assert await world.store.complete({running: "null"}, by=HOSTILE) == [Answer.DONE]
         assert await world.store.reopen([done], by=HOSTILE) == [Answer.DONE]
         await world.store.pause("default", by=HOSTILE, reason=HOSTILE)
+        await world.store.disable(await world.worker(), by=HOSTILE)
 
         for job_id in (waiting, running, done):
             for event in await world.store.events(job_id):
@@ -85,6 +124,7 @@ class Bounds(Subject):
                 assert "\0" not in event.actor + event.detail
         (queue,) = [queue for queue in await world.store.queues() if queue.name == "default"]
         assert len(queue.reason) <= TEXT_LIMIT
+        assert 0 < len((await world.worker_view()).disabled_by) <= TEXT_LIMIT
 
     @pytest.mark.parametrize("name", ["", "nul \0", "\ud800", "x" * 201])
     async def test_queue_that_cannot_be_named_cannot_be_paused(self, world: World, name: str) -> None:

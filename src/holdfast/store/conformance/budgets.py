@@ -100,7 +100,11 @@ class Budgets(Subject):
 
         assert (await world.store.promote(10)).next_due == pytest.approx(HOUR, abs=20)
 
-    @pytest.mark.parametrize("outcome", [Released("not now"), Rescheduled()], ids=["released", "rescheduled"])
+    @pytest.mark.parametrize(
+        "outcome",
+        [Released("not now"), Released("shutdown", aborted=True), Rescheduled()],
+        ids=["released", "aborted", "rescheduled"],
+    )
     async def test_release_and_reschedule_cost_nothing(self, world: World, outcome: Outcome) -> None:
         job_id = await world.create(retry=ONCE)
         for attempt in range(1, 6):
@@ -322,8 +326,9 @@ class Budgets(Subject):
             (Rescheduled(), AT_ONCE),
             (Rescheduled(after=HOUR), AT_ONCE),
             (Released(), AT_ONCE),
+            (Released("shutdown", aborted=True), AT_ONCE),
         ],
-        ids=["retry", "retry_later", "reschedule", "reschedule_later", "release"],
+        ids=["retry", "retry_later", "reschedule", "reschedule_later", "release", "abort"],
     )
     async def test_cancel_is_never_lost_to_a_job_that_would_live_on(self, world: World, outcome: Outcome, retry: Retry) -> None:
         claimed = await world.claimed(retry=retry)

@@ -17,7 +17,7 @@ import pytest
 from holdfast.core.job import BlockerPolicy
 from holdfast.core.lease import Hold, Lease
 from holdfast.core.outcome import Error, Failed, Outcome, Released, Rescheduled, Stopped, Succeeded
-from holdfast.core.states import TERMINAL, TRANSITIONS, Event, State
+from holdfast.core.states import STAGE_EVENTS, TERMINAL, TRANSITIONS, Event, State
 from holdfast.errors import StaleLease
 from holdfast.store.conformance.world import (
     AT_ONCE,
@@ -32,7 +32,18 @@ from holdfast.store.conformance.world import (
     World,
     write_of,
 )
-from holdfast.store.port import Answer, Checkpoint, Part, PartState, Progress, Retention, Settled, Settlement
+from holdfast.store.port import (
+    Answer,
+    Checkpoint,
+    LogLine,
+    Part,
+    PartState,
+    Progress,
+    Retention,
+    Settled,
+    Settlement,
+    StageMark,
+)
 from holdfast.store.replay import replay
 
 if TYPE_CHECKING:
@@ -42,7 +53,7 @@ if TYPE_CHECKING:
 CELLS: Final = [(state, event) for state in (None, *State) for event in Event]
 NAMES: Final = [f"{state or 'new'}-{event.name.lower()}" for state, event in CELLS]
 
-UNLOGGED: Final = frozenset({Event.EXTEND, Event.PROGRESS, Event.CHECKPOINT, Event.ENQUEUE_CHILD})
+UNLOGGED: Final = frozenset({Event.EXTEND, Event.PROGRESS, Event.CHECKPOINT, Event.LOG, Event.ENQUEUE_CHILD})
 """Events that leave the job where it is and are not in its log."""
 
 SETTLES: Final[dict[Event, Outcome]] = {
@@ -54,6 +65,7 @@ SETTLES: Final[dict[Event, Outcome]] = {
     Event.RESCHEDULE: Rescheduled(),
     Event.RESCHEDULE_LATER: Rescheduled(after=HOUR),
     Event.RELEASE: Released("not now"),
+    Event.ABORT: Released("shutting down", aborted=True),
 }
 
 RETRIES: Final[dict[Event, Retry]] = {
@@ -62,6 +74,9 @@ RETRIES: Final[dict[Event, Retry]] = {
     Event.EXPIRE_FAIL: ONCE,
 }
 """The policy under which an event comes about; `AT_ONCE` for the others."""
+
+DAY: Final = 24 * HOUR
+"""So long may a job wait whose expiry is to come about: longer than it takes to bring it into its state."""
 
 BLOCKER_EVENTS: Final = frozenset({Event.UNBLOCK, Event.UNBLOCK_LATER, Event.BLOCKER_FAIL, Event.BLOCKER_CANCEL})
 
@@ -142,6 +157,7 @@ async def put(world: World, state: State | None, event: Event) -> Cell:
         on_blocker_failure=policy,
         delay=HOUR if later and (blocked or state is None) else 0.0,
         after=() if blocker is None else (blocker,),
+        expires_in=DAY if event is Event.OVERDUE else None,
     )
     cell = Cell(world, state, event, job, Lease(job.id, uuid4()), blocker)
     if state is None:
@@ -220,6 +236,10 @@ async def _lapse(cell: Cell) -> None:
     await cell.world.store.rewind(2 * LEASE)
 
 
+async def _wait_too_long(cell: Cell) -> None:
+    await cell.world.store.rewind(2 * DAY)
+
+
 async def _revive_blocker(cell: Cell) -> None:
     """Bring a blocker that has ended back, so that it can end again after its waiter has gone on."""
     if cell.blocker is not None and await cell.world.state(cell.blocker) in TERMINAL:
@@ -275,6 +295,11 @@ async def _reap(cell: Cell) -> None:
     assert reaped == ([cell.job_id] if cell.legal else []), f"reap with a job in {cell.state} settled {reaped}"
 
 
+async def _drop_overdue(cell: Cell) -> None:
+    dropped = await cell.world.store.drop_overdue(10)
+    assert dropped == (1 if cell.legal else 0), f"drop_overdue with a job in {cell.state} looked at {dropped}"
+
+
 async def _prune(cell: Cell) -> None:
     pruned = await cell.world.store.prune(Retention(succeeded=60, failed=60, canceled=60), limit=100)
     assert pruned.count >= (1 if cell.legal else 0), f"prune with a job in {cell.state} says {pruned}"
@@ -304,6 +329,17 @@ async def _progress(cell: Cell) -> None:
 async def _checkpoint(cell: Cell) -> None:
     part = Part("part", PartState.COMPLETED, done=1, total=1)
     _expect_write(cell, (await cell.world.store.checkpoint([Checkpoint(cell.lease, part)]))[0])
+
+
+async def _log(cell: Cell) -> None:
+    line = LogLine(lease=cell.lease, message="so far so good")
+    _expect_write(cell, (await cell.world.store.log([line]))[0])
+    assert await cell.world.logged(cell.job_id) == (["so far so good"] if cell.legal else [])
+
+
+async def _mark(cell: Cell) -> None:
+    mark = StageMark(lease=cell.lease, name="encode", event=cell.event)
+    _expect_write(cell, (await cell.world.store.mark([mark]))[0])
 
 
 async def _enqueue_child(cell: Cell) -> None:
@@ -340,6 +376,7 @@ Act = Callable[[Cell], Awaitable[None]]
 PREPARE: Final[dict[Event, Act]] = {
     Event.PROMOTE: _make_overdue,
     Event.PRUNE: _make_overdue,
+    Event.OVERDUE: _wait_too_long,
     Event.EXPIRE: _lapse,
     Event.EXPIRE_LATER: _lapse,
     Event.EXPIRE_FAIL: _lapse,
@@ -366,11 +403,14 @@ APPLY: Final[dict[Event, Act]] = {
     Event.EXPIRE_LATER: _reap,
     Event.EXPIRE_FAIL: _reap,
     Event.EXPIRE_CANCEL: _reap,
+    Event.OVERDUE: _drop_overdue,
     Event.PRUNE: _prune,
     Event.CLAIM: _claim,
     Event.EXTEND: _extend,
     Event.PROGRESS: _progress,
     Event.CHECKPOINT: _checkpoint,
+    Event.LOG: _log,
+    **dict.fromkeys(STAGE_EVENTS, _mark),
     Event.ENQUEUE_CHILD: _enqueue_child,
     **dict.fromkeys(SETTLES, _settle),
 }

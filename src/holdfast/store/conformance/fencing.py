@@ -10,11 +10,11 @@ from uuid_utils.compat import uuid7
 
 from holdfast.core.lease import Hold, Lease
 from holdfast.core.outcome import Rescheduled, Succeeded
-from holdfast.core.states import State
+from holdfast.core.states import Event, State
 from holdfast.errors import StaleLease
 from holdfast.store.conformance.cells import SETTLES
 from holdfast.store.conformance.world import BOOM, HOUR, LATER, LEASE, Subject, World, write_of
-from holdfast.store.port import Checkpoint, Part, PartState, Progress, Settled, Settlement
+from holdfast.store.port import Checkpoint, LogLine, Part, PartState, Progress, Settled, Settlement, StageMark
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -109,13 +109,19 @@ async def use_everywhere(world: World, lease: Lease, hold: Hold) -> None:
     assert answer is Settled.STALE, f"progress under a dead token was answered {answer}"
     answer = (await world.store.checkpoint([Checkpoint(lease, Part("late", PartState.COMPLETED))]))[0]
     assert answer is Settled.STALE, f"a checkpoint under a dead token was answered {answer}"
+    answer = (await world.store.log([LogLine(lease=lease, message="late words")]))[0]
+    assert answer is Settled.STALE, f"a log line under a dead token was answered {answer}"
+    answer = (await world.store.mark([StageMark(lease=lease, name="late", event=Event.STAGE_ENTER)]))[0]
+    assert answer is Settled.STALE, f"a stage under a dead token was answered {answer}"
     answer = (await world.store.flag_free([lease]))[0]
     assert answer is Settled.STALE, f"flag_free under a dead token was answered {answer}"
     child = world.job(task="conformance.child", key="child")
     with pytest.raises(StaleLease):
         await world.enqueue(child, under=lease)
     assert await world.state(child.id) is None, "a child enqueued under a dead lease was stored"
-    before.check_unchanged(await world.snapshot(lease.job_id), "extend, progress, checkpoint, flag_free, enqueue(under=)")
+    before.check_unchanged(
+        await world.snapshot(lease.job_id), "extend, progress, checkpoint, log, mark, flag_free, enqueue(under=)"
+    )
 
 
 class Fencing(Subject):
@@ -176,6 +182,10 @@ class Fencing(Subject):
         progressed = await world.store.progress([Progress(claim.lease, 10.0 * claim.attempt) for claim in batch])
         parts = [Checkpoint(claim.lease, Part(f"part {claim.attempt}", PartState.COMPLETED)) for claim in batch]
         checkpointed = await world.store.checkpoint(parts)
+        lines = [LogLine(lease=claim.lease, message=f"line {claim.attempt}") for claim in batch]
+        logged = await world.store.log(lines)
+        stages = [StageMark(lease=claim.lease, name=f"stage {claim.attempt}", event=Event.STAGE_ENTER) for claim in batch]
+        marked = await world.store.mark(stages)
         flagged = await world.store.flag_free([claim.lease for claim in batch])
         view = await world.view(old.job_id)
         settled = await world.store.settle([world.settlement(claim, Succeeded(f"{claim.attempt}")) for claim in batch])
@@ -184,10 +194,14 @@ class Fencing(Subject):
         assert extended == [Hold.TAKEN if claim is old else Hold.HELD for claim in batch]
         assert progressed == fates
         assert checkpointed == fates
+        assert logged == fates
+        assert marked == fates
         assert flagged == fates
         assert settled == fates
         assert view.progress == 20.0, "the progress of the dead attempt was written"
         assert [part.name for part in await world.store.parts(old.job_id)] == ["part 2"]
+        assert await world.logged(old.job_id) == ["line 2"]
+        assert "stage 1" not in [line.detail for line in await world.store.events(old.job_id)]
         assert (await world.view(old.job_id)).result == "2"
         await world.check_log(old.job_id)
 

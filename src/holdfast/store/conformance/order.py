@@ -2,21 +2,82 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import pytest
 
 from holdfast.core.outcome import Failed, Released, Rescheduled
+from holdfast.core.retry import Retry
 from holdfast.core.states import State
 from holdfast.errors import UnknownWorker
-from holdfast.store.conformance.world import BOOM, HOUR, OTHER_TASK, TASK, Subject, World, ids, places
-from holdfast.store.port import ClaimRequest
+from holdfast.store.conformance.world import BOOM, HOUR, LATER, OTHER_TASK, TASK, Subject, World, ids, places, write_of
+from holdfast.store.port import ClaimRequest, Settlement
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from uuid import UUID
+
+    from holdfast.core.lease import Claimed
 
 BOTH = (TASK, OTHER_TASK)
 
+# --- ways a job that has failed comes to be ready -----------------------------------------------------------------------
+
+
+async def failed(world: World, claimed: Claimed) -> None:
+    await world.fail(claimed)
+
+
+async def failed_into_a_rest(world: World, claimed: Claimed) -> None:
+    await world.store.settle([Settlement(claimed.lease, write_of(Failed(BOOM), LATER))])
+
+
+async def reaped(world: World, claimed: Claimed) -> None:
+    await world.reaped(claimed)
+
+
+async def failed_and_released(world: World, claimed: Claimed) -> None:
+    await world.fail(claimed)
+    await world.settle(await world.claim_only(claimed.job_id), Released())
+
+
+async def failed_and_aborted(world: World, claimed: Claimed) -> None:
+    await world.fail(claimed)
+    await world.settle(await world.claim_only(claimed.job_id), Released("shutdown", aborted=True))
+
+
+async def failed_and_rescheduled(world: World, claimed: Claimed) -> None:
+    await world.fail(claimed)
+    await world.settle(await world.claim_only(claimed.job_id), Rescheduled())
+
+
+async def failed_and_rescheduled_later(world: World, claimed: Claimed) -> None:
+    await world.fail(claimed)
+    await world.settle(await world.claim_only(claimed.job_id), Rescheduled(after=60.0))
+
+
+async def failed_and_expired_free(world: World, claimed: Claimed) -> None:
+    await world.fail(claimed)
+    second = await world.claim_only(claimed.job_id)
+    await world.store.flag_free([second.lease])
+    await world.reaped(second)
+
+
+WAYS_BACK: Final = [
+    failed,
+    failed_into_a_rest,
+    reaped,
+    failed_and_released,
+    failed_and_aborted,
+    failed_and_rescheduled,
+    failed_and_rescheduled_later,
+    failed_and_expired_free,
+]
+
 
 class Order(Subject):
-    """Priorities, first in first out, fifo queues, aging, releases, filters."""
+    """Priorities, first in first out, fifo queues, aging, releases, retries, filters."""
 
     async def test_lane_is_first_in_first_out(self, world: World) -> None:
         jobs = world.jobs(12)
@@ -308,6 +369,156 @@ class Order(Subject):
         claims = await world.claim(20, tasks=[f"conformance.lane{number}" for number in range(20)])
 
         assert len(claims) == 20, f"20 lanes had one job each, one claim took {len(claims)}"
+
+    async def test_queue_whose_turn_it_is_comes_first(self, world: World) -> None:
+        jobs = [world.job(queue="a", priority=9), world.job(queue="b", priority=1), world.job(queue="b", priority=5)]
+        await world.enqueue(*jobs)
+
+        assert places(ids(jobs), await world.claim(3, first="b")) == [3, 2, 1]
+
+    async def test_queue_whose_turn_it_is_leaves_no_claim_empty(self, world: World) -> None:
+        job_id = await world.create(queue="a")
+
+        assert ids(await world.claim(1, first="b")) == [job_id]
+        assert await world.claim(1, first="b", queues=("b",)) == []
+
+    # retries
+
+    @pytest.mark.parametrize("way", WAYS_BACK, ids=lambda way: way.__name__)
+    async def test_job_that_has_failed_waits_among_the_retries(
+        self, world: World, way: Callable[[World, Claimed], Awaitable[None]]
+    ) -> None:
+        failed = await world.claimed(retry=Retry(max_attempts=9, initial=0.0, jitter=0.0))
+        await way(world, failed)
+        fresh = world.jobs(2)
+        await world.enqueue(*fresh)
+        await world.store.rewind(HOUR)
+        await world.store.promote(10)
+
+        claims = await world.claim(3, retries_first=True)
+
+        assert places([failed.job_id, *ids(fresh)], claims) == [1, 2, 3]
+        assert claims[0].failures > 0
+
+    async def test_retries_wait_their_turn_unless_they_are_to_come_first(self, world: World) -> None:
+        jobs = world.jobs(4)
+        await world.enqueue(*jobs)
+        await world.fail((await world.claim(1))[0])
+
+        turns = [*await world.claim(1), *await world.claim(1, retries_first=True), *await world.claim(2)]
+
+        assert places(ids(jobs), turns) == [2, 1, 3, 4]
+
+    async def test_retries_come_first_whatever_their_priority(self, world: World) -> None:
+        low, high = world.job(priority=1), world.job(priority=9)
+        await world.enqueue(low)
+        await world.fail((await world.claim(1))[0])
+        await world.enqueue(high)
+
+        assert places([low.id, high.id], await world.claim(2, retries_first=True)) == [1, 2]
+
+    async def test_queue_whose_turn_it_is_goes_before_retries_of_others(self, world: World) -> None:
+        elsewhere = await world.claimed(queue="a")
+        await world.fail(elsewhere)
+        mine = await world.claimed(queue="b", task=OTHER_TASK)
+        await world.fail(mine)
+        fresh = await world.create(queue="b")
+
+        claims = await world.claim(3, tasks=BOTH, first="b", retries_first=True)
+
+        assert places([mine.job_id, fresh, elsewhere.job_id], claims) == [1, 2, 3]
+
+    async def test_retries_first_leaves_no_claim_empty(self, world: World) -> None:
+        job_id = await world.create()
+
+        assert ids(await world.claim(1, retries_first=True)) == [job_id]
+
+    async def test_retries_are_not_starved_by_a_steady_stream(self, world: World) -> None:
+        failed = await world.claimed()
+        await world.enqueue(*world.jobs(3))
+        await world.fail(failed)
+        turns = []
+        for _ in range(6):
+            await world.enqueue(world.job())
+            turns += ids(await world.claim(1))
+
+        assert turns.index(failed.job_id) == 3, "a retry comes after what waited when it came, and before what came later"
+
+    async def test_retries_do_not_starve_others(self, world: World) -> None:
+        await world.enqueue(*world.jobs(5))
+        for claim in await world.claim(5):
+            await world.fail(claim)
+        fresh = await world.create()
+        turns: list[UUID] = []
+        for _ in range(6):
+            (claimed,) = await world.claim(1)
+            turns.append(claimed.job_id)
+            if claimed.job_id != fresh:
+                await world.fail(claimed)
+
+        assert turns.index(fresh) == 5, "who fails again and again goes behind what came in the meantime"
+
+    async def test_retries_are_first_in_first_out(self, world: World) -> None:
+        jobs = world.jobs(4)
+        await world.enqueue(*jobs)
+        claims = await world.claim(4)
+        for index in (2, 0, 3, 1):
+            await world.fail(claims[index])
+
+        assert places(ids(jobs), await world.claim(4, retries_first=True)) == [3, 1, 4, 2]
+
+    async def test_released_retries_return_to_their_places(self, world: World) -> None:
+        jobs = world.jobs(3)
+        await world.enqueue(*jobs)
+        for claim in await world.claim(3):
+            await world.fail(claim)
+        claims = await world.claim(2)
+        for claim in reversed(claims):
+            await world.settle(claim, Released("shutdown", aborted=True))
+        fresh = await world.create()
+
+        assert places([*ids(jobs), fresh], await world.claim(4)) == [1, 2, 3, 4]
+
+    async def test_reopened_job_is_no_retry(self, world: World) -> None:
+        failed = await world.claimed()
+        await world.fail(failed)
+        await world.fail(await world.claim_only(failed.job_id), fatal=True)
+        fresh = await world.create()
+        await world.store.reopen([failed.job_id])
+
+        assert places([fresh, failed.job_id], await world.claim(2, retries_first=True)) == [1, 2]
+
+    async def test_retries_of_a_fifo_queue_keep_its_one_order(self, world: World) -> None:
+        jobs = [world.job(task, queue="ledger", fifo=True) for task in (TASK, OTHER_TASK, TASK)]
+        await world.enqueue(*jobs)
+        await world.fail((await world.claim(1))[0])
+
+        assert await world.claim(1, retries_first=True) == [], "nothing passes the head of a fifo queue, not even a retry"
+        assert places(ids(jobs), await world.claim(3, tasks=BOTH, retries_first=True)) == [2, 3, 1]
+
+    async def test_retries_stay_where_a_claim_may_not_take_them(self, world: World) -> None:
+        job_id = await world.create(queue="q", requires=("gpu",))
+        await world.fail(await world.claim_only(job_id, capabilities=("gpu",)))
+
+        assert await world.claim(1, retries_first=True) == []
+        assert await world.claim(1, capabilities=("gpu",), queues=("other",)) == []
+        assert await world.claim(1, capabilities=("gpu",), tasks=(OTHER_TASK,)) == []
+        await world.store.pause("q")
+        assert await world.claim(1, capabilities=("gpu",)) == []
+        await world.store.resume("q")
+        assert ids(await world.claim(1, capabilities=("gpu",))) == [job_id]
+
+    async def test_every_tenth_claim_takes_what_waited_longest_even_when_retries_come_first(self, world: World) -> None:
+        oldest = await world.create(priority=0)
+        await world.store.rewind(HOUR)
+        await world.enqueue(*world.jobs(20, priority=9))
+        for claim in await world.claim(20):
+            if claim.job_id != oldest:
+                await world.fail(claim)
+
+        turns = [ids(await world.claim(1, retries_first=True))[0] for _ in range(9)]
+
+        assert turns.index(oldest) == 8, "this is the tenth claim of the handle"
 
     # several claimers
 

@@ -113,6 +113,18 @@ class Records(Subject):
         assert "shutdown" in log[6].detail
         assert [line.at for line in log] == sorted(line.at for line in log), "the log goes forward in time"
 
+    async def test_attempt_stopped_at_shutdown_is_told_from_one_given_back_unrun(self, world: World) -> None:
+        job_id = await world.create()
+        await world.settle(await world.claim_only(job_id), Released("no room"))
+        await world.settle(await world.claim_only(job_id), Released("shutting down", aborted=True))
+        claimed = await world.claim_only(job_id)
+
+        assert claimed.failures == 0
+        assert await world.attempts(job_id) == [(1, Event.RELEASE), (2, Event.ABORT), (3, None)]
+        lines = [line for line in await world.store.events(job_id) if line.event in (Event.RELEASE, Event.ABORT)]
+        assert [line.detail for line in lines] == ["RELEASED: no room", "ABORTED: shutting down"]
+        await world.check_log(job_id)
+
     async def test_event_log_names_housekeepers(self, world: World) -> None:
         blocker = await world.create(task=BLOCKER_TASK)
         waiter = await world.waiter(blocker, retry=ONCE)
@@ -296,7 +308,7 @@ class Records(Subject):
         assert (view.tags, view.requires) == ((text, "plain"), (text,))
         assert [one.id for one in found] == [job.id]
         assert [(claim.task, claim.queue, claim.trace) for claim in claims] == [(text, text, text)]
-        assert text in [worker.name for worker in await world.store.workers()]
+        assert text in [view.worker.name for view in await world.store.workers()]
         queue = next(one for one in await world.store.queues() if one.name == text)
         assert (queue.paused_by, queue.reason) == (text, text)
         assert (await world.store.stats()).count(State.RUNNING, queue=text, task=text) == 1

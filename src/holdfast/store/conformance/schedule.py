@@ -9,6 +9,8 @@ import pytest
 from holdfast.core.states import Event, State
 from holdfast.store.conformance.world import HOUR, LEASE, Subject, World, ids, places
 
+TIMES = ("created_at", "run_at", "ready_at", "start_by", "claimed_at", "expires_at", "heartbeat_at", "finished_at")
+
 
 class Schedule(Subject):
     """Delay, run_at, clamping, promotion, rewind."""
@@ -120,7 +122,7 @@ class Schedule(Subject):
         ended = await world.ended(State.SUCCEEDED)
         claimed = await world.claimed()
         await world.part(claimed, "part")
-        ready = await world.create()
+        ready = await world.create(expires_in=9 * HOUR)
         everything = (scheduled, ended, claimed.job_id, ready)
         before = [await world.view(job_id) for job_id in everything]
         logs = [await world.store.events(job_id) for job_id in everything]
@@ -128,12 +130,21 @@ class Schedule(Subject):
         await world.store.rewind(HOUR)
 
         for old, view in zip(before, [await world.view(job_id) for job_id in everything], strict=True):
-            for name in ("created_at", "run_at", "ready_at", "claimed_at", "expires_at", "heartbeat_at", "finished_at"):
+            for name in TIMES:
                 was, now = getattr(old, name), getattr(view, name)
                 aged = None if was is None else was - timedelta(seconds=HOUR)
                 assert now == aged, f"{name} of a {old.state} job: {was} should have become {aged}, is {now}"
         for log, job_id in zip(logs, everything, strict=True):
             assert [line.at + timedelta(seconds=HOUR) for line in await world.store.events(job_id)] == [one.at for one in log]
+
+    async def test_now_is_the_clock_that_decides(self, world: World) -> None:
+        before = await world.store.now()
+        created = (await world.view(await world.create())).created_at
+        await world.store.rewind(HOUR)
+        after = await world.store.now()
+
+        assert before <= created <= after, "jobs are dated by the clock that is told"
+        assert after - before < timedelta(seconds=HOUR / 2), "what is stored is made older, the clock stays"
 
     async def test_rewind_makes_leases_lapse(self, world: World) -> None:
         claimed = await world.claimed()

@@ -299,24 +299,3 @@ class Steering(Subject):
         assert shown == [{State.SCHEDULED: 1}, {State.READY: 3, State.RUNNING: 1}]
         assert queues[0].oldest_waiting is None
         assert queues[1].oldest_waiting == pytest.approx(HOUR / 2, abs=60)
-
-    # workers
-
-    async def test_worker_registered_again_changes_its_name(self, world: World) -> None:
-        claimed = await world.claimed()
-        worker = (await world.store.workers())[0]
-        assert (worker.id, worker.name) == (await world.worker(), "one")
-        assert worker.registered_at is not None
-
-        await world.store.register(type(worker)(id=worker.id, name="renamed", info='{"host": "x"}'))
-
-        again = (await world.store.workers())[0]
-        assert (again.id, again.name, again.info) == (worker.id, "renamed", '{"host": "x"}')
-        assert (await world.view(claimed.job_id)).worker_name == "renamed"
-
-    async def test_workers_are_listed_newest_first(self, world: World) -> None:
-        for name in ("first", "second", "third"):
-            await world.worker(name)
-            await world.store.rewind(1)
-
-        assert [worker.name for worker in await world.store.workers()] == ["third", "second", "first"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import UUID, uuid4
 
@@ -19,26 +20,33 @@ from holdfast.core.job import BlockerPolicy, NewJob, OnConflict, Policy, Unique
 from holdfast.core.lease import Claimed, Extended, Lease
 from holdfast.core.outcome import Failed, Outcome, Released, Rescheduled, Stopped, Succeeded
 from holdfast.core.retry import Retry
-from holdfast.core.states import State
+from holdfast.core.states import STAGE_EVENTS, State
 from holdfast.errors import HoldfastError
 from holdfast.store.conformance.world import BOOM, Subject, counts, write_of
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import (
     AttemptView,
+    Beat,
     Checkpoint,
     ClaimRequest,
+    EventView,
+    Firing,
     JobFilter,
     JobView,
+    LogLine,
     Part,
     PartState,
     Progress,
     Promoted,
     Reaped,
     Retention,
+    Schedule,
     Settled,
     Settlement,
+    StageMark,
     Store,
     Worker,
+    WorkerView,
 )
 from holdfast.store.replay import replay
 from holdfast.system import SystemEnvironment
@@ -62,12 +70,20 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
     Succeeded('{"n": 1}'),
     Failed(BOOM),
     Released("not now"),
+    Released("shutdown", aborted=True),
     Rescheduled(),
     Rescheduled(after=1050.0),
     Stopped("enough"),
     Failed(BOOM, fatal=True),
 )
-TOUCHES: Final = ("extend", "progress", "checkpoint", "flag_free", "enqueue a child")
+TOUCHES: Final = ("extend", "progress", "checkpoint", "log", "mark", "flag_free", "enqueue a child")
+HOUSEKEEPING: Final = ("promote", "promote", "drop_overdue", "mark_offline", "prune", "unblock")
+SILENCE: Final = 150.0
+CAPS: Final = {"a": 3, FIFO: 2}
+STAGES: Final = tuple(sorted(STAGE_EVENTS))
+WORKER_LIFE: Final = ("register", "beat", "retire", "disable", "enable")
+SCHEDULING: Final = ("schedule", "schedule", "change", "unschedule", "fire", "fire", "fire", "pass over", "fire what was fired")
+SLOT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 STEERING: Final = ("cancel", "cancel", "complete", "fail", "delete", "reopen", "reopen")
 WORKERS: Final = {"one": UUID(int=1), "two": UUID(int=2)}
 
@@ -182,6 +198,8 @@ class Walk(RuleBasedStateMachine):
         on_conflict=st.sampled_from(OnConflict),
         after=st.lists(picks, max_size=2),
         policy=st.sampled_from(BlockerPolicy),
+        expires_in=st.sampled_from((None, None, 2450.0)),
+        capped=st.booleans(),
     )
     def enqueue(
         self,
@@ -196,6 +214,8 @@ class Walk(RuleBasedStateMachine):
         on_conflict: OnConflict,
         after: list[int],
         policy: BlockerPolicy,
+        expires_in: float | None,
+        capped: bool,
     ) -> None:
         """Enqueue jobs of one kind in one call; they may wait for earlier ones, and may share a key."""
         blockers = tuple(self.picked(after)) if self.jobs else ()
@@ -214,11 +234,15 @@ class Walk(RuleBasedStateMachine):
                 unique=unique,
                 after=blockers,
                 args=f'{{"n": {number}}}',
+                expires_in=expires_in,
             )
             for number in range(1, count + 1)
         ]
         self.jobs += jobs
-        self._together(lambda: self.both(lambda side: side.store.enqueue(jobs), list), ordered={job.id for job in jobs})
+        caps = CAPS if capped else None
+        self._together(
+            lambda: self.both(lambda side: side.store.enqueue(jobs, caps=caps), list), ordered={job.id for job in jobs}
+        )
 
     # working
 
@@ -234,8 +258,10 @@ class Walk(RuleBasedStateMachine):
         limit=st.integers(1, 3),
     )
     def claim_few(self, worker: str, task: str, queue: str, limit: int) -> None:
-        """Claim the first of one lane; only where the order within it is promised."""
-        if any(job.queue == queue and job.id in self.tied for job in self.jobs):
+        """Claim the first of one lane; only where the order within it is promised, and no second lane has its retries."""
+        ready = self.runner.run(self.sides[1].store.find(JobFilter(states=frozenset({State.READY}), queue=queue), limit=ALL))
+        retries = {view.failures > 0 for view in ready.jobs if view.task == task}
+        if len(retries) > 1 or any(job.queue == queue and job.id in self.tied for job in self.jobs):
             limit = ALL
         self._claim(worker, (task,) if queue != FIFO or limit != ALL else TASKS, queue, limit)
 
@@ -257,8 +283,12 @@ class Walk(RuleBasedStateMachine):
         lanes: dict[str, list[UUID]] = {}
         for claim in claims:
             if claim.job_id not in self.tied:
-                lanes.setdefault(claim.queue if claim.queue == FIFO else f"{claim.queue} {claim.task}", []).append(claim.job_id)
-        facts = {claim.job_id: (claim.attempt, claim.failures, claim.args, claim.queue, claim.task) for claim in claims}
+                lane = FIFO if claim.queue == FIFO else f"{claim.queue} {claim.task} {claim.failures > 0}"
+                lanes.setdefault(lane, []).append(claim.job_id)
+        facts = {
+            claim.job_id: (claim.attempt, claim.failures, claim.args, claim.queue, claim.task, claim.overdue)
+            for claim in claims
+        }
         return facts, lanes
 
     def _lease(self, which: int) -> int:
@@ -290,6 +320,13 @@ class Walk(RuleBasedStateMachine):
             case "checkpoint":
                 part = Part(f"part {percent % 2}", list(PartState)[percent % 5])
                 self.both(lambda side: side.store.checkpoint([Checkpoint(side.leases[index], part)]), _shown_writes)
+            case "log":
+                self.both(lambda side: side.store.log([LogLine(lease=side.leases[index], message=f"{percent}")]), _shown_writes)
+            case "mark":
+                name, event = f"stage {percent}", STAGES[percent % 3]
+                self.both(
+                    lambda side: side.store.mark([StageMark(lease=side.leases[index], name=name, event=event)]), _shown_writes
+                )
             case "flag_free":
                 self.both(lambda side: side.store.flag_free([side.leases[index]]), _shown_writes)
             case _:
@@ -317,14 +354,18 @@ class Walk(RuleBasedStateMachine):
         self.both(lambda side: side.store.rewind(seconds), lambda nothing: nothing)
         self._together(lambda: self.both(lambda side: side.store.reap(ALL), _shown_reaped))
 
-    @rule(seconds=st.sampled_from((0.0, 100.0, 7200.0)), operation=st.sampled_from(("promote", "promote", "prune", "unblock")))
+    @rule(seconds=st.sampled_from((0.0, 100.0, 7200.0)), operation=st.sampled_from(HOUSEKEEPING))
     def keep_house(self, seconds: float, operation: str) -> None:
-        """Let time pass without reaping, and promote, prune, or look for stranded waiters."""
+        """Let time pass without reaping, and promote, end what is overdue, prune, or look for stranded waiters."""
         if seconds:
             self.both(lambda side: side.store.rewind(seconds), lambda nothing: nothing)
         match operation:
             case "promote":
                 self._together(lambda: self.both(lambda side: side.store.promote(ALL), _shown_promotion))
+            case "drop_overdue":
+                self._together(lambda: self.both(lambda side: side.store.drop_overdue(ALL), int))
+            case "mark_offline":
+                self.both(lambda side: side.store.mark_offline(SILENCE), list)
             case "prune":
                 self.both(lambda side: side.store.prune(RETENTION, limit=ALL), lambda pruned: (pruned.count, pruned.after))
             case _:
@@ -353,6 +394,41 @@ class Walk(RuleBasedStateMachine):
             self.both(lambda side: side.store.pause(queue, by="ops", reason="maintenance"), lambda nothing: nothing)
         else:
             self.both(lambda side: side.store.resume(queue), lambda nothing: nothing)
+
+    @rule(name=st.sampled_from(sorted(WORKERS)), operation=st.sampled_from(WORKER_LIFE), number=st.integers(0, 9))
+    def live_as_a_worker(self, name: str, operation: str, number: int) -> None:
+        """Let a worker give a sign of life or none, and people disable and enable it."""
+        worker = WORKERS[name]
+        operations: dict[str, Callable[[Side], Awaitable[Any]]] = {
+            "register": lambda side: side.store.register(Worker(id=worker, name=name, version=f"{number}")),
+            "beat": lambda side: side.store.beat(Beat(worker=worker, counters=f"{number}")),
+            "retire": lambda side: side.store.retire(worker),
+            "disable": lambda side: side.store.disable(worker, by=f"{number}"),
+            "enable": lambda side: side.store.enable(worker),
+        }
+        self.both(operations[operation], lambda answer: answer)
+
+    @rule(name=st.sampled_from(("s", "t")), operation=st.sampled_from(SCHEDULING), number=st.integers(0, 9))
+    def keep_schedules(self, name: str, operation: str, number: int) -> None:
+        """Make schedules known, forget them, and fire their slots, also such as are gone."""
+        spec = f"{number}" if operation == "change" else "{}"
+        given = Schedule(name=name, task="x", cron="* * * * *", timezone="UTC", spec=spec, next_at=SLOT)
+        known = {view.schedule.name: view for view in self.runner.run(self.sides[1].store.schedules())}
+        slot = known[name].schedule.next_at if name in known else SLOT
+        if operation == "fire what was fired":
+            slot -= timedelta(hours=1)
+        job = None
+        if operation.startswith("fire"):
+            job = NewJob(id=_id(len(self.jobs) + 1), task="x", queue="b")
+            self.jobs.append(job)
+        firing = Firing(name=name, slot=slot, next_at=slot + timedelta(hours=1), job=job)
+        match operation:
+            case "schedule" | "change":
+                self.both(lambda side: side.store.schedule([given]), lambda nothing: nothing)
+            case "unschedule":
+                self.both(lambda side: side.store.unschedule([name]), lambda nothing: nothing)
+            case _:
+                self.both(lambda side: side.store.fire(firing), lambda answer: answer)
 
     # comparing
 
@@ -435,6 +511,7 @@ def _shown(view: JobView) -> tuple[object, ...]:
         view.error and view.error.code,
         view.worker_name if held or ended else None,
         view.run_at is not None if view.state is State.SCHEDULED else None,
+        view.start_by is not None,
     )
 
 
@@ -446,16 +523,27 @@ async def _records(side: Side) -> dict[str, object]:
         assert replay(events) == view.state, (
             f"{side.name} shows {view.state} for {view.id}, its log replays to {replay(events)}"
         )
-        records[f"{view.id} events"] = [(line.event, line.state, line.attempt, line.actor) for line in events]
+        records[f"{view.id} events"] = [_shown_event(line) for line in events]
         records[f"{view.id} attempts"] = [_shown_attempt(attempt) for attempt in await side.store.attempts(view.id)]
         records[f"{view.id} parts"] = [(part.name, part.state) for part in await side.store.parts(view.id)]
+        records[f"{view.id} log"] = [(line.message, line.attempt) for line in await side.store.logs(view.id, limit=ALL)]
     for name, worker in WORKERS.items():
         records[f"held by {name}"] = {lease.job_id for lease in await side.store.holding(worker)}
     records["queues"] = [
         (queue.name, {state: count for state, count in queue.counts.items() if count}, queue.paused_by, queue.reason)
         for queue in await side.store.queues()
     ]
+    records["workers"] = {view.worker.id: _shown_worker(view) for view in await side.store.workers()}
+    records["schedules"] = [(view.schedule, view.last_at, view.last_job) for view in await side.store.schedules()]
     return records
+
+
+def _shown_event(line: EventView) -> tuple[object, ...]:
+    return (line.event, line.state, line.attempt, line.actor, line.detail if line.event in STAGE_EVENTS else None)
+
+
+def _shown_worker(view: WorkerView) -> tuple[object, ...]:
+    return (view.worker, view.state, view.heartbeat_at is not None, view.disabled_by, view.running, view.jobs, view.counters)
 
 
 def _shown_attempt(view: AttemptView) -> tuple[object, ...]:

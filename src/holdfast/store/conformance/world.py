@@ -27,13 +27,16 @@ from holdfast.store.port import (
     EventView,
     JobFilter,
     JobView,
+    LogLine,
     Part,
     PartState,
     Settled,
     Settlement,
+    StageMark,
     Stats,
     Store,
     Worker,
+    WorkerView,
 )
 from holdfast.store.replay import replay
 
@@ -142,9 +145,11 @@ class World:
         """Return several jobs alike."""
         return [self.job(**fields) for _ in range(count)]
 
-    async def enqueue(self, *jobs: NewJob, under: Lease | None = None, store: Store | None = None) -> list[Enqueued]:
+    async def enqueue(
+        self, *jobs: NewJob, under: Lease | None = None, caps: Mapping[str, int] | None = None, store: Store | None = None
+    ) -> list[Enqueued]:
         """Enqueue jobs in one call."""
-        return await (store or self.store).enqueue(jobs, under=under)
+        return await (store or self.store).enqueue(jobs, under=under, caps=caps)
 
     async def create(self, **fields: Any) -> UUID:
         """Enqueue one job and return its id."""
@@ -174,6 +179,8 @@ class World:
         tasks: Iterable[str] = (TASK,),
         queues: Iterable[str] | None = None,
         capabilities: Iterable[str] = (),
+        first: str | None = None,
+        retries_first: bool = False,
         store: Store | None = None,
     ) -> list[Claimed]:
         """Claim jobs, in the order the store gives them."""
@@ -184,6 +191,8 @@ class World:
             queues=None if queues is None else frozenset(queues),
             capabilities=frozenset(capabilities),
             look=True,
+            first=first,
+            retries_first=retries_first,
         )
         return await (store or self.store).claim(request)
 
@@ -232,6 +241,16 @@ class World:
         """Write a checkpoint."""
         return (await self.store.checkpoint([Checkpoint(claimed.lease, Part(name, state, **fields))]))[0]
 
+    async def log(self, claimed: Claimed, *messages: str, **fields: Any) -> list[Settled]:
+        """Write lines to the log of a job in one call."""
+        return await self.store.log([LogLine(lease=claimed.lease, message=message, **fields) for message in messages])
+
+    async def mark(self, claimed: Claimed, *marks: tuple[Event, str], **fields: Any) -> list[Settled]:
+        """Write stages entered and left in one call."""
+        return await self.store.mark(
+            [StageMark(lease=claimed.lease, event=event, name=name, **fields) for event, name in marks]
+        )
+
     # ended jobs
 
     async def ended(self, state: State, **fields: Any) -> UUID:
@@ -261,6 +280,15 @@ class World:
     async def states(self, job_ids: Iterable[UUID]) -> list[State | None]:
         """Return where jobs stand."""
         return [None if view is None else view.state for view in await self.store.get(list(job_ids))]
+
+    async def logged(self, job_id: UUID) -> list[str]:
+        """Return what the log of a job says."""
+        return [line.message for line in await self.store.logs(job_id, limit=10_000)]
+
+    async def worker_view(self, name: str = "one") -> WorkerView:
+        """Return a worker as people see it."""
+        worker = await self.worker(name)
+        return next(view for view in await self.store.workers() if view.worker.id == worker)
 
     async def events(self, job_id: UUID) -> list[Event]:
         """Return what happened to a job."""
@@ -313,6 +341,7 @@ class World:
             facts[f"{label}, attempts"] = await self.store.attempts(job_id)
             facts[f"{label}, events"] = await self.store.events(job_id)
             facts[f"{label}, parts"] = await self.store.parts(job_id)
+            facts[f"{label}, log"] = await self.store.logs(job_id, limit=1_000)
         for name, worker in self.workers.items():
             if held := await self.store.holding(worker):
                 facts[f"leases of worker {name}"] = set(held)

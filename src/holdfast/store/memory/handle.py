@@ -23,4 +23,4 @@ class Handle:
 
     def worker_name(self, worker: UUID | None) -> str | None:
         """Return the name of a worker as it is registered now."""
-        return self.data.workers[worker].name if worker in self.data.workers else None
+        return self.data.workers[worker].worker.name if worker in self.data.workers else None

@@ -1,12 +1,12 @@
-"""What keeps jobs moving when nobody asks: promoting, reaping, pruning."""
+"""What keeps jobs moving when nobody asks: promoting, reaping, dropping what is overdue, pruning."""
 
 from __future__ import annotations
 
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from holdfast.core.settle import Write, expire
-from holdfast.core.states import TERMINAL, Event, State
+from holdfast.core.settle import Write, expire, overdue
+from holdfast.core.states import TERMINAL, WAITING, Event, State
 from holdfast.store.memory.handle import Handle
 from holdfast.store.port import Promoted, Pruned, Reaped
 
@@ -59,6 +59,22 @@ class Housekeeping(Handle):
         )
         self.data.move(record, write, now, actor="reaper")
         return Reaped(record.job.id, record.job.task, record.job.queue, record.attempt, lease.worker, write)
+
+    async def drop_overdue(self, limit: int) -> int:
+        """End waiting jobs whose `start_by` has passed, those that should have started first before the others."""
+        now = self.environment.now()
+        late = (
+            (record.start_by, job_id, record)
+            for state in WAITING
+            for job_id, record in self.data.by_state[state].items()
+            if record.start_by is not None and record.overdue(now)
+        )
+        chosen = nsmallest(max(0, limit), late)
+        for start_by, _, record in chosen:
+            write = overdue(record.failures, (start_by - record.created_at).total_seconds())
+            self.data.move(record, write, now, actor="store")
+        self.data.settle_waiters(now)
+        return len(chosen)
 
     async def unblock(self, limit: int) -> int:  # noqa: ARG002  the port's signature
         """Find nothing: every operation settles the waiters of what it ended before anyone else can look."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast.store.memory.model import Record
-    from holdfast.store.port import EventView, JobFilter, Worker
+    from holdfast.store.port import EventView, JobFilter
 
 
 class Looking(Handle):
@@ -55,6 +55,7 @@ class Looking(Handle):
             policy=job.policy,
             run_at=record.run_at,
             ready_at=record.ready_at,
+            start_by=record.start_by,
             key=None if unique is None else unique.key,
             scope=None if unique is None else unique.scope,
             tags=job.tags,
@@ -101,9 +102,9 @@ class Looking(Handle):
         record = self.data.jobs.get(job_id)
         return [] if record is None else list(record.events)
 
-    async def workers(self) -> list[Worker]:
-        """Return the registered workers, newest first."""
-        return sorted(self.data.workers.values(), key=lambda worker: (worker.registered_at, worker.id), reverse=True)
+    async def now(self) -> datetime:
+        """Return the clock that decides."""
+        return self.environment.now()
 
     async def queues(self) -> list[QueueView]:
         """Return the queues that have ever had a job, or are paused, by name."""

@@ -1,7 +1,7 @@
 """What is kept about jobs, and the one way in which a job changes its state.
 
-Nothing here waits: an operation of the store runs from its first line to its last in one step of the event loop, so
-that it is atomic without locks or transactions.
+Nothing here waits: an operation of the store runs from its first line to its last in one step of the event loop, under
+the one lock of the data, so that it is atomic without transactions.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import timedelta
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from threading import RLock
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from holdfast.core.job import BlockerPolicy
 from holdfast.core.outcome import BLOCKER_CANCELED, BLOCKER_FAILED, Error
 from holdfast.core.settle import Write
-from holdfast.core.states import HOLDER_EVENTS, TERMINAL, TRANSITIONS, Event, State
+from holdfast.core.states import HOLDER_EVENTS, STAGE_EVENTS, TERMINAL, TRANSITIONS, WAITING, Event, State
 from holdfast.core.text import clean
 from holdfast.errors import CENTURY
 from holdfast.store.port import TEXT_LIMIT, EventView
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
 
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Lease
-    from holdfast.store.port import Part, Worker
+    from holdfast.store.port import LogView, Part, Schedule, Worker
 
 Place: TypeAlias = tuple[bool, int]
 """Where a ready job stands in its lane: (not in front, number drawn when it became ready)."""
+LOGGED_WHILE_RUNNING: Final = frozenset({Event.CLAIM, Event.CANCEL, *STAGE_EVENTS})
+"""Extensions, progress and the like leave a job running too, and are too many to be worth a line each."""
 
 
 @dataclass(slots=True)
@@ -71,11 +74,14 @@ class Record:
     run_at: datetime | None = None
     """When a scheduled or blocked job is due; `None`: as soon as it can be."""
     ready_at: datetime | None = None
+    start_by: datetime | None = None
+    """When a job that still waits is ended; `None`: never."""
     place: Place = (True, 0)
     waits_for: list[UUID] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     events: list[EventView] = field(default_factory=list)
     parts: dict[str, Part] = field(default_factory=dict)
+    log: list[LogView] = field(default_factory=list)
     progress: float | None = None
     step: str = ""
     message: str = ""
@@ -94,6 +100,10 @@ class Record:
         """The lease it runs under. Its token is current as long as this is here, whatever the clock says."""
         return self.attempts[-1] if self.state is State.RUNNING else None
 
+    def overdue(self, now: datetime) -> bool:
+        """Tell whether it should have started by now."""
+        return self.start_by is not None and self.start_by <= now
+
 
 @dataclass(slots=True)
 class Lane:
@@ -102,6 +112,8 @@ class Lane:
     queue: str
     priority: int
     requires: frozenset[str]
+    retries: bool
+    """Its jobs have failed before."""
     entries: list[tuple[Place, UUID]] = field(default_factory=list)
     """A heap. Jobs that were cancelled or the like stay in it until they come to the head."""
 
@@ -127,10 +139,34 @@ class Pause:
     reason: str
 
 
+@dataclass(slots=True)
+class Registration:
+    """What is known of a worker besides what it says of itself."""
+
+    worker: Worker
+    registered_at: datetime
+    heartbeat_at: datetime | None = None
+    offline_at: datetime | None = None
+    disabled_at: datetime | None = None
+    disabled_by: str = ""
+    counters: str = "{}"
+
+
+@dataclass(slots=True)
+class Standing:
+    """A schedule, with the slot that is next, and what it fired last."""
+
+    schedule: Schedule
+    last_at: datetime | None = None
+    last_job: UUID | None = None
+
+
 class MemoryData:
     """The data of a memory store, which several handles may share."""
 
     def __init__(self) -> None:
+        self.lock = RLock()
+        """Held for a whole operation: handles in other threads, such as a worker's heartbeat, share this data."""
         self.jobs: dict[UUID, Record] = {}
         self.by_state: dict[State, dict[UUID, Record]] = {state: {} for state in State}
         self.counts: defaultdict[tuple[str, str], Counter[State]] = defaultdict(Counter)
@@ -141,8 +177,11 @@ class MemoryData:
         self.waiters: defaultdict[UUID, set[UUID]] = defaultdict(set)
         """The blocked jobs that wait for a job."""
         self.keys: dict[tuple[str, str], KeyHold] = {}
-        self.workers: dict[UUID, Worker] = {}
+        self.workers: dict[UUID, Registration] = {}
         self.pauses: dict[str, Pause] = {}
+        self.schedules: dict[str, Standing] = {}
+        self.log_lines = 0
+        """How many lines have been logged: the number of the last one."""
         self._places = 0
         self._ended: list[UUID] = []
         """Jobs that ended in the running operation, and whose waiters have not heard of it yet."""
@@ -168,8 +207,7 @@ class MemoryData:
             record.failures = write.failures
             self._enter(record, write, now, before, claim)
             self._file(record, before, after)
-        if after is not State.RUNNING or write.event in (Event.CLAIM, Event.CANCEL):
-            # extensions, progress and the like leave a job running, and are too many to be worth a line each
+        if after is not State.RUNNING or write.event in LOGGED_WHILE_RUNNING:
             record.events.append(_line(record, write, now, actor, reason))
         return True
 
@@ -204,6 +242,7 @@ class MemoryData:
             case State.SUCCEEDED | State.FAILED | State.CANCELED:
                 record.finished_at, record.result, record.error = now, write.result, write.error
                 record.late = before is State.RUNNING and record.attempts[-1].late
+                record.start_by = None
                 self._free_key(record, also_in_window=False)
                 self._ended.append(record.job.id)
             case None:
@@ -226,19 +265,24 @@ class MemoryData:
             self.by_state[after][job.id] = record
             counts[after] += 1
 
+    def depth(self, queue: str) -> int:
+        """Return how many jobs of a queue wait."""
+        return sum(counts[state] for (name, _), counts in self.counts.items() if name == queue for state in WAITING)
+
     # the order of ready jobs
 
     def _line_up(self, record: Record, *, front: bool) -> None:
-        """Put a job at the back of its lane, or in front at its old place."""
+        """Put a job at the back of its lane, or in front at its old place. A job that has failed waits among the retries."""
         if front:
             record.place = (False, record.place[1])
         else:
             self._places += 1
             record.place = (True, self._places)
         job = record.job
-        lane = self.lanes.get(job.entry)
+        number = job.retry_entry if record.failures else job.entry
+        lane = self.lanes.get(number)
         if lane is None:
-            lane = self.lanes[job.entry] = Lane(job.queue, job.priority, frozenset(job.requires))
+            lane = self.lanes[number] = Lane(job.queue, job.priority, frozenset(job.requires), retries=number != job.entry)
         heappush(lane.entries, (record.place, job.id))
 
     def head(self, lane: Lane) -> Record | None:

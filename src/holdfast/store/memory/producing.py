@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from copy import deepcopy
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -9,13 +11,13 @@ from holdfast.core.job import OnConflict
 from holdfast.core.outcome import REPLACED, Error
 from holdfast.core.settle import Write
 from holdfast.core.states import WAITING, Event
-from holdfast.errors import BadJob, StaleLease
+from holdfast.errors import BadJob, QueueFull, StaleLease
 from holdfast.store.memory.handle import Handle
 from holdfast.store.memory.model import Record, counts_as_done
 from holdfast.store.port import Enqueue, Enqueued
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -26,12 +28,20 @@ if TYPE_CHECKING:
 class Producing(Handle):
     """The producing section of the port."""
 
-    async def enqueue(self, jobs: Sequence[NewJob], *, under: Lease | None = None) -> list[Enqueued]:
-        """Create jobs; with `under` only as long as that lease is current."""
+    async def enqueue(
+        self, jobs: Sequence[NewJob], *, under: Lease | None = None, caps: Mapping[str, int] | None = None
+    ) -> list[Enqueued]:
+        """Create jobs; with `under` only as long as that lease is current, with `caps` only as far as queues have room."""
         now = self.environment.now()
         if under is not None:
             self._check_holder(under, now)
         self._check_blockers(jobs)  # before the first change: all of the call happens or none of it
+        if caps:
+            self._check_room(jobs, caps, now)
+        return self.create(jobs, now)
+
+    def create(self, jobs: Sequence[NewJob], now: datetime) -> list[Enqueued]:
+        """Create jobs that nothing speaks against."""
         answers: dict[UUID, Enqueued] = {}
         given = []
         for job in jobs:
@@ -55,6 +65,18 @@ class Producing(Handle):
                     raise BadJob(f"there is no job {blocker} to wait for", path=f"after[{index}]", task=job.task)
             known.add(job.id)
 
+    def _check_room(self, jobs: Sequence[NewJob], caps: Mapping[str, int], now: datetime) -> None:
+        new = Counter(queue for _, queue in {(job.id, job.queue) for job in jobs if job.id not in self.data.jobs})
+        if all(self.data.depth(queue) + new[queue] <= most for queue, most in caps.items() if new[queue]):
+            return
+        # how many will wait depends on keys that are taken, freed and replaced on the way: it is tried out on a copy
+        trial = Producing(self.environment, deepcopy(self.data))
+        answers = trial.create(jobs, now)
+        created = {job.queue for job, answer in zip(jobs, answers, strict=True) if answer.status is Enqueue.CREATED}
+        for queue in sorted(created & caps.keys()):
+            if (depth := trial.data.depth(queue)) > caps[queue]:
+                raise QueueFull(queue, depth, caps[queue])
+
     def _enqueue_one(self, job: NewJob, earlier: dict[UUID, Enqueued], now: datetime) -> Enqueued:
         """Create one job; `earlier` holds what became of those before it in the same call."""
         if job.id in self.data.jobs:
@@ -68,7 +90,8 @@ class Producing(Handle):
             error = Error(REPLACED, f"replaced by job {job.id}")
             self.data.move(holder, Write(Event.CANCEL, holder.failures, error=error), now, actor="store")
             self.data.settle_waiters(now)  # before the job that replaces it, which may wait for one of them
-        record = Record(job, created_at=now)
+        start_by = None if job.expires_in is None else now + timedelta(seconds=job.expires_in)
+        record = Record(job, created_at=now, start_by=start_by)
         self.data.take_key(record, now)
         # a blocker of this very call whose key was taken is stood for by the job that holds the key
         blockers = [earlier[blocker].job_id if blocker in earlier else blocker for blocker in job.after]

@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast.store.memory.housekeeping import Housekeeping
+from holdfast.store.memory.journal import Journal
 from holdfast.store.memory.looking import Looking
-from holdfast.store.memory.producing import Producing
+from holdfast.store.memory.registry import Registry
+from holdfast.store.memory.scheduling import Scheduling
 from holdfast.store.memory.steering import Steering
 from holdfast.store.memory.working import Working
 
 if TYPE_CHECKING:
-    from holdfast.store.memory.model import Attempt, KeyHold, Pause, Record
+    from collections.abc import Callable, Coroutine
+
+    from holdfast.store.memory.handle import Handle
+    from holdfast.store.memory.model import Attempt, KeyHold, Pause, Record, Registration, Standing
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
+Store = TypeVar("Store")
+T = TypeVar("T")
 
 
-class MemoryStore(Producing, Working, Housekeeping, Steering, Looking):
+def _one_at_a_time(kind: type[Store]) -> type[Store]:
+    """Have every operation hold the lock of the data. None suspends, so that holding it blocks nobody for long."""
+    for name in dir(kind):
+        method = getattr(kind, name)
+        if not name.startswith("_") and inspect.iscoroutinefunction(method):
+            setattr(kind, name, _locked(method))
+    return kind
+
+
+def _locked(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
+    @wraps(method)
+    async def locked(self: Handle, *args: Any, **kwargs: Any) -> T:
+        with self.data.lock:
+            return await method(self, *args, **kwargs)
+
+    return locked
+
+
+@_one_at_a_time
+class MemoryStore(Scheduling, Registry, Working, Journal, Housekeeping, Steering, Looking):
     """Jobs in memory: they end with the process. `MemoryStore(environment, other.data)` is a second handle on the same jobs."""
 
     async def open(self) -> None:
@@ -38,15 +66,20 @@ class MemoryStore(Producing, Working, Housekeeping, Steering, Looking):
                 _age(attempt, by)
             record.events = [_aged(line, by) for line in record.events]
             record.parts = {name: _aged(part, by) for name, part in record.parts.items()}
+            record.log = [_aged(line, by) for line in record.log]
         for hold in data.keys.values():
             _age(hold, by)
         for pause in data.pauses.values():
             _age(pause, by)
-        data.workers = {worker.id: _aged(worker, by) for worker in data.workers.values()}
+        for known in data.workers.values():
+            _age(known, by)
+        for standing in data.schedules.values():
+            _age(standing, by)
+            standing.schedule = _aged(standing.schedule, by)
         data.schedule = [(run_at - by, job_id) for run_at, job_id in data.schedule]  # still a heap: the order is the same
 
 
-def _age(thing: Record | Attempt | KeyHold | Pause, by: timedelta) -> None:
+def _age(thing: Record | Attempt | KeyHold | Pause | Registration | Standing, by: timedelta) -> None:
     for field in fields(thing):
         value = getattr(thing, field.name)
         if isinstance(value, datetime):

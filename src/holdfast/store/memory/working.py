@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast.store.memory.model import Lane, Record
-    from holdfast.store.port import Checkpoint, ClaimRequest, Progress, Settlement, Worker
+    from holdfast.store.port import Checkpoint, ClaimRequest, Progress, Settlement
 
 SETTLING: Final = frozenset(event for event in HOLDER_EVENTS if TRANSITIONS[State.RUNNING, event] is not State.RUNNING)
 """The holder's events that end an attempt."""
@@ -32,12 +32,6 @@ FINISHED_PARTS: Final = frozenset({PartState.COMPLETED, PartState.FAILED, PartSt
 
 class Working(Handle):
     """The working section of the port."""
-
-    async def register(self, worker: Worker) -> None:
-        """Make a worker known, or change its name and info."""
-        known = self.data.workers.get(worker.id)
-        since = self.environment.now() if known is None else known.registered_at
-        self.data.workers[worker.id] = msgspec.structs.replace(worker, registered_at=since)
 
     # claiming
 
@@ -50,7 +44,7 @@ class Working(Handle):
         now, turn = self.environment.now(), self.turn
         self.turn += 1
         claims: list[Claimed] = []
-        for head in order(self._heads(request), turn):
+        for head in order(self._heads(request), turn, first=request.first, retries_first=request.retries_first):
             lane = self.data.lanes[head.lane]
             while len(claims) < request.limit and (record := self._claimable(lane, request)) is not None:
                 claims.append(self._claim_one(record, request.worker, now))
@@ -65,7 +59,8 @@ class Working(Handle):
                 continue
             record = self._claimable(lane, request)
             if record is not None and record.ready_at is not None:
-                found.append((record.place, Head(number, lane.priority, record.ready_at)))
+                head = Head(number, lane.priority, record.ready_at, lane.queue, lane.retries)
+                found.append((record.place, head))
         # jobs of one enqueue are ready at the same moment: among those the place decides, for `order` keeps ties as they are
         return [head for _, head in sorted(found, key=lambda pair: pair[0][1])]
 
@@ -81,8 +76,8 @@ class Working(Handle):
         job = record.job
         expires_at = now + timedelta(seconds=job.lease)
         lease = Attempt(worker, self.environment.token(), claimed_at=now, expires_at=expires_at, heartbeat_at=now)
-        write, name = Write(Event.CLAIM, record.failures), self.data.workers[worker].name
-        self.data.move(record, write, now, actor=name, claim=lease)
+        write = Write(Event.CLAIM, record.failures)
+        self.data.move(record, write, now, actor=self.worker_name(worker) or "", claim=lease)
         return Claimed(
             job_id=job.id,
             token=lease.token,
@@ -99,6 +94,7 @@ class Working(Handle):
             expires_at=expires_at,
             chain_id=job.chain_id,
             trace=job.trace,
+            overdue=record.overdue(now),
         )
 
     # holding

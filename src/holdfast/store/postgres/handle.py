@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from holdfast.store.postgres.connection import Connections
+from holdfast.store.postgres.due import Due
 from holdfast.store.postgres.lanes import Lanes, Snapshot
 from holdfast.store.postgres.leases import Leases
-from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.schema import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from holdfast.core.environment import Environment
     from holdfast.core.lease import Lease
-
-LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 SNAPSHOT: Final = """
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
@@ -67,8 +65,8 @@ class Handle:
         self._db.on_loss = self._forget
         self._lanes = Lanes()
         self._leases = Leases()
-        self._due: Marks[datetime] = Marks(LONG_AGO)
-        self._due_life: str | None = None
+        self._scheduled = Due()
+        self._deadlines = Due()
         self._workers: dict[UUID, int] = {}
         self._server_clock: tuple[datetime, float] | None = None
         self._next_fold = 0.0
@@ -83,7 +81,8 @@ class Handle:
     def _forget(self) -> None:
         self._lanes.forget()
         self._leases.forget()
-        self._due = Marks(LONG_AGO)
+        self._scheduled.forget()
+        self._deadlines.forget()
         self._workers.clear()
 
     async def _look(self) -> None:

@@ -1,4 +1,4 @@
-"""What the holder of a lease writes while it works: extensions, progress, checkpoints. All of it fenced."""
+"""What the holder of a lease writes while it works: extensions, progress, checkpoints, logs. All of it fenced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
-    from holdfast.store.port import Checkpoint, Part, Progress
+    from holdfast.store.port import Checkpoint, LogLine, Part, Progress, StageMark
     from holdfast.store.postgres.connection import Connection
 
 
@@ -95,6 +95,36 @@ class Holding(Handle):
         if leases:
             await self._db.in_transaction(work)
         return answers
+
+    async def log(self, lines: Sequence[LogLine]) -> list[Settled]:
+        """Append lines to the logs of jobs."""
+        return await self._appended(
+            [line.lease for line in lines],
+            "SELECT * FROM {schema}.log($1, $2, $3, $4, $5, $6, $7)",
+            [line.age for line in lines],
+            [line.level for line in lines],
+            [line.logger for line in lines],
+            [line.message for line in lines],
+            [line.fields for line in lines],
+        )
+
+    async def mark(self, marks: Sequence[StageMark]) -> list[Settled]:
+        """Write stages entered and left into event logs."""
+        return await self._appended(
+            [mark.lease for mark in marks],
+            "SELECT * FROM {schema}.mark($1, $2, $3, $4, $5)",
+            [mark.age for mark in marks],
+            [mark.event.value for mark in marks],
+            [mark.name for mark in marks],
+        )
+
+    async def _appended(self, leases: Sequence[Lease], template: str, *values: list[Any]) -> list[Settled]:
+        """Run a fenced write that may see a job several times, and answers (job_id, token, late) for what is held."""
+        if not leases:
+            return []
+        rows = await self._db.fetch(self._sql(template), *columns(leases), *values)
+        held = {Lease(row[0], row[1]): Settled.LATE if row[2] else Settled.APPLIED for row in rows}
+        return [held.get(lease, Settled.STALE) for lease in leases]
 
     async def parts(self, job_id: UUID) -> list[Part]:
         """Return the parts of a job."""

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from holdfast.core.job import policy_of
 from holdfast.core.lease import Lease
-from holdfast.core.settle import Write, expire
+from holdfast.core.settle import Write, expire, overdue
+from holdfast.core.states import Event, State, origins, target
 from holdfast.store.port import Promoted, Pruned, Reaped, Settlement
-from holdfast.store.postgres.handle import LONG_AGO, SNAPSHOT, most
+from holdfast.store.postgres.handle import SNAPSHOT, most
 from holdfast.store.postgres.lanes import Snapshot
-from holdfast.store.postgres.marks import Marks
 from holdfast.store.postgres.working import Working
 
 if TYPE_CHECKING:
     from asyncpg import Record
 
     from holdfast.store.port import Retention
+    from holdfast.store.postgres.connection import Connection
+    from holdfast.store.postgres.lanes import Row
     from holdfast.store.postgres.leases import Known
 
 FOLD_EVERY: Final = 5.0
@@ -26,7 +29,9 @@ FOLD_LEAST: Final = 200
 """Fewer tally rows than this are cheaper to read than to fold."""
 MOST_LAPSED: Final = 10_000
 
-_NEXT_DUE: Final = f"SELECT s.xmin, s.xnext, s.now, s.life, d.run_at FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}.due($1) d ON true"
+_NEXT: Final = f"SELECT s.xmin, s.xnext, s.now, s.life, d.first FROM ({SNAPSHOT}) s LEFT JOIN {{schema}}."
+_NEXT_DUE: Final = _NEXT + "due($1) d ON true"
+_NEXT_DEADLINE: Final = _NEXT + "first_deadline($1) d ON true"
 _LEASES: Final = (
     f"SELECT s.xmin, s.xnext, s.now, s.life, s.last_claim, s.up_for, l.* FROM ({SNAPSHOT}) s "
     "LEFT JOIN {schema}.leases($1, $2) l ON true"
@@ -41,31 +46,50 @@ class Housekeeping(Working):
         queues: set[str] = set()
         count = 0
         if limit > 0:
-            rows = await self._db.fetch(self._sql("SELECT * FROM {schema}.promote($1, $2)"), self._due.hint, most(limit))
+            rows = await self._db.fetch(self._sql("SELECT * FROM {schema}.promote($1, $2)"), self._scheduled.hint, most(limit))
             for queue, promoted, last_due in rows:
                 queues.add(queue)
                 count += promoted
-                self._due.took(last_due)
+                self._scheduled.took(last_due)
             if rows:
                 self._lanes.look_soon()
         if self._environment.monotonic() >= self._next_fold:
             self._next_fold = self._environment.monotonic() + FOLD_EVERY
             await self._db.execute(self._sql("SELECT {schema}.fold($1)"), FOLD_LEAST)
-        return Promoted(count, frozenset(queues), await self._next_due())
+        return Promoted(count, frozenset(queues), await self._scheduled.look(partial(self._first, _NEXT_DUE)))
 
-    async def _next_due(self) -> float | None:
-        while True:
-            due, reached = self._due, self._due.reached
-            row = (await self._db.fetch(self._sql(_NEXT_DUE), due.base))[0]
-            if due is not self._due:
-                continue  # forgotten while the look was under way
-            if row["life"] != self._due_life or row["now"] < reached:
-                # another life of the server, or its clock went back: start anew
-                self._due_life, self._due = row["life"], Marks(LONG_AGO)
-                continue
-            due.looked(row["run_at"], reached=reached, xmin=row["xmin"], xnext=row["xnext"])
-            due.took(row["now"] if row["run_at"] is None else min(row["now"], row["run_at"]))
-            return None if row["run_at"] is None else (row["run_at"] - row["now"]).total_seconds()
+    async def _first(self, template: str, base: datetime) -> Row:
+        return (await self._db.fetch(self._sql(template), base))[0]
+
+    async def drop_overdue(self, limit: int) -> int:
+        """End waiting jobs whose `start_by` has passed."""
+        if limit <= 0:
+            return 0
+
+        async def work(connection: Connection) -> list[Record]:
+            passed = await connection.fetch(
+                self._sql("SELECT * FROM {schema}.overdue($1, $2)"), self._deadlines.hint, most(limit)
+            )
+            if drop := {row[0]: overdue(0, row[2]).error for row in passed if row[2] is not None}:
+                await connection.execute(
+                    self._sql("SELECT {schema}.end_outside($1, $2, $3, $4, NULL, $5, $6, NULL, $7)"),
+                    list(drop),
+                    [state.value for state in origins(Event.OVERDUE)],
+                    Event.OVERDUE.value,
+                    target(State.READY, Event.OVERDUE),
+                    [error.code for error in drop.values() if error is not None],
+                    [error.message for error in drop.values() if error is not None],
+                    "store",
+                )
+            return passed
+
+        passed = await self._db.in_transaction(work)
+        for row in passed:
+            self._deadlines.took(row[1])
+        if passed:
+            self._lanes.look_soon()
+        await self._deadlines.look(partial(self._first, _NEXT_DEADLINE))
+        return len(passed)
 
     async def reap(self, limit: int, *, tasks: frozenset[str] = frozenset(), up_for: float | None = None) -> list[Reaped]:
         """Settle lapsed leases by the policy stored with each job."""

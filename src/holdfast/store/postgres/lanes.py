@@ -46,6 +46,11 @@ class Lane:
     front_place: int = 0
     """The first place of its front, as last seen."""
 
+    @property
+    def retries(self) -> bool:
+        """Whether it holds jobs that have failed before: odd numbers do (`core.job.retry_lane`)."""
+        return bool(self.entry & 1)
+
     def serves(self, request: ClaimRequest) -> bool:
         """Tell whether a worker may claim from it."""
         return (
@@ -171,11 +176,12 @@ class Lanes:
         Of lanes whose heads wait equally long, the one with the lower place comes first.
         """
         heads = [
-            Head(lane.entry, lane.priority, at)
+            Head(lane.entry, lane.priority, at, lane.queue, lane.retries)
             for lane in sorted(self._lanes.values(), key=lambda lane: lane.marks.hint)
             if (at := lane.oldest()) is not None and lane.serves(request)
         ]
-        chosen = [self._lanes[head.lane] for head in order(heads, self._turn)]
+        ordered = order(heads, self._turn, first=request.first, retries_first=request.retries_first)
+        chosen = [self._lanes[head.lane] for head in ordered]
         self._turn += 1
         return chosen
 

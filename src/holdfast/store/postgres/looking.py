@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.states import State
-from holdfast.store.port import Page, QueueView, Stats, TaskCounts, Worker
+from holdfast.store.port import Page, QueueView, Stats, TaskCounts
 from holdfast.store.postgres import views
-from holdfast.store.postgres.handle import LONG_AGO, Handle, most
+from holdfast.store.postgres.due import LONG_AGO
+from holdfast.store.postgres.handle import Handle, most
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from uuid import UUID
 
-    from holdfast.store.port import AttemptView, EventView, JobFilter, JobView
+    from holdfast.store.port import AttemptView, EventView, JobFilter, JobView, LogView
 
 
 class Looking(Handle):
@@ -46,10 +48,15 @@ class Looking(Handle):
         """Return the event log of a job."""
         return views.event_views(await self._db.fetch(self._sql(views.EVENTS), job_id))
 
-    async def workers(self) -> list[Worker]:
-        """Return the registered workers, newest first."""
-        sql = self._sql("SELECT id, name, info, registered_at FROM {schema}.worker ORDER BY no DESC")
-        return [Worker(id=row[0], name=row[1], info=row[2], registered_at=row[3]) for row in await self._db.fetch(sql)]
+    async def logs(self, job_id: UUID, *, limit: int, after: int = 0) -> list[LogView]:
+        """Return the log of a job, oldest first."""
+        after = min(max(after, 0), 2**63 - 1)
+        return views.log_views(await self._db.fetch(self._sql(views.LOGS), job_id, after, most(limit)))
+
+    async def now(self) -> datetime:
+        """Return the server's clock."""
+        moment: datetime = await self._db.fetch_value("SELECT clock_timestamp()")
+        return moment
 
     async def queues(self) -> list[QueueView]:
         """Return the known queues by name."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.errors import BadJob, StaleLease
+import asyncpg
+
+from holdfast.errors import BadJob, QueueFull, StaleLease
 from holdfast.store.port import Enqueue, Enqueued
 from holdfast.store.postgres.connection import Raised
 from holdfast.store.postgres.handle import Handle
-from holdfast.store.postgres.rendering import ENQUEUE, calls, render, standing
+from holdfast.store.postgres.rendering import CAP, ENQUEUE, calls, render, render_cap, standing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from uuid import UUID
 
     from holdfast.core.job import NewJob
@@ -27,43 +29,74 @@ two such transactions do not wait for each other's keys in a circle, they take t
 MOST_TURNS: Final = 1000
 """Beyond this many keys one lock stands for all: the server has room for a limited number."""
 UNKNOWN_BLOCKER: Final = "HF001"
+FULL: Final = "HF003"
 
 
 class Producing(Handle):
     """The producing section of the port."""
 
-    async def enqueue(self, jobs: Sequence[NewJob], *, under: Lease | None = None) -> list[Enqueued]:
+    async def enqueue(
+        self, jobs: Sequence[NewJob], *, under: Lease | None = None, caps: Mapping[str, int] | None = None
+    ) -> list[Enqueued]:
         """Create jobs in one transaction."""
         if not jobs and under is None:
             return []
         batches = list(calls(jobs))
-        statement = self._sql(ENQUEUE)
         answers: list[Enqueued] = []
 
         async def work(connection: Connection) -> None:
-            answers.clear()
             if under is not None:
                 await self._prove(connection, under)
-            if len(batches) > 1:
-                await connection.execute(self._sql(_TAKE_TURNS), *_keys(batches))
-            stands_for: dict[UUID, UUID] = {}
-            for batch in batches:
-                rows = await connection.fetch(statement, *render([standing(job, stands_for) for job in batch]))
-                said = {row[0]: Enqueued(Enqueue(row[1]), row[2]) for row in rows}
-                stands_for |= {row[0]: row[2] for row in rows}
-                answers.extend(said.get(job.id) or Enqueued(Enqueue.CREATED, job.id) for job in batch)
+            answers[:] = await self._create_jobs(connection, batches)
+            if caps:
+                await self._cap(connection, jobs, answers, caps)
 
+        alone = under is None and not caps and len(batches) == 1
+        await self._producing(work, self._db.run if alone else self._db.in_transaction)
+        return answers
+
+    async def _producing(
+        self,
+        work: Callable[[Connection], Awaitable[None]],
+        run: Callable[[Callable[[Connection], Awaitable[None]]], Awaitable[None]],
+    ) -> None:
         try:
-            if under is None and len(batches) == 1:
-                await self._db.run(work)
-            else:
-                await self._db.in_transaction(work)
+            await run(work)
         except Raised as error:
             if error.code == UNKNOWN_BLOCKER:
                 raise BadJob(f"there is no job {error} to wait for", path="after") from error
             raise
         self._lanes.look_soon()
+
+    async def _create_jobs(self, connection: Connection, batches: Sequence[Sequence[NewJob]]) -> list[Enqueued]:
+        """Create jobs within the caller's transaction."""
+        if len(batches) > 1:
+            await connection.execute(self._sql(_TAKE_TURNS), *_keys(batches))
+        answers: list[Enqueued] = []
+        stands_for: dict[UUID, UUID] = {}
+        for batch in batches:
+            rows = await connection.fetch(self._sql(ENQUEUE), *render([standing(job, stands_for) for job in batch]))
+            said = {row[0]: Enqueued(Enqueue(row[1]), row[2]) for row in rows}
+            stands_for |= {row[0]: row[2] for row in rows}
+            answers.extend(said.get(job.id) or Enqueued(Enqueue.CREATED, job.id) for job in batch)
         return answers
+
+    async def _cap(
+        self, connection: Connection, jobs: Sequence[NewJob], answers: Sequence[Enqueued], caps: Mapping[str, int]
+    ) -> None:
+        """Refuse what has just been created where it makes a queue too deep; the transaction is lost then."""
+        created = {job.queue for job, answer in zip(jobs, answers, strict=True) if answer.status is Enqueue.CREATED}
+        parameters = render_cap(created, caps)
+        if parameters is None:
+            return
+        try:
+            await connection.execute(self._sql(CAP), *parameters)
+        except asyncpg.PostgresError as error:
+            if error.sqlstate != FULL:
+                raise
+            index, depth = str(error).split()
+            queue = parameters[0][int(index) - 1]
+            raise QueueFull(queue, int(depth), caps[queue]) from error
 
     async def _prove(self, connection: Connection, lease: Lease) -> None:
         """Hold a lease in place until the transaction ends; a settle, cancel or reap of it waits that long."""

@@ -9,10 +9,13 @@ import msgspec
 from holdfast.core.job import NewJob, OnConflict, policy_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
-ENQUEUE: Final = f"SELECT job_id, answer, holder FROM {{schema}}.enqueue({', '.join(f'${n}' for n in range(1, 25))})"
+ENQUEUE: Final = f"SELECT job_id, answer, holder FROM {{schema}}.enqueue({', '.join(f'${n}' for n in range(1, 26))})"
+CAP: Final = "SELECT {schema}.cap($1, $2)"
+"""Follows the enqueues of a call, in their transaction, where queues are capped."""
+MOST_WAITING: Final = 2**63 - 1
 
 _encode = msgspec.json.Encoder().encode
 
@@ -51,6 +54,7 @@ def render(jobs: Sequence[NewJob]) -> list[Any]:
         _column(jobs, lambda job: job.chain_id),
         _column(jobs, lambda job: _encode(job.tags).decode() if job.tags else None),
         _column(jobs, lambda job: job.trace),
+        _column(jobs, lambda job: job.expires_in),
         [job.policy.on_blocker_failure.value for job in jobs] if edges else None,
         [edge[0] for edge in edges] or None,
         [edge[1] for edge in edges] or None,
@@ -84,6 +88,15 @@ def calls(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
             keys.setdefault(key, job)
     if call:
         yield call
+
+
+def render_cap(queues: Iterable[str], caps: Mapping[str, int]) -> tuple[list[str], list[int]] | None:
+    """Return the parameters of `CAP` for the queues in which a call has created jobs; `None`: none of them is capped.
+
+    In order of their names: those who create jobs in the same queues wait for each other in the same order.
+    """
+    capped = sorted(caps.keys() & set(queues))
+    return (capped, [max(-1, min(caps[queue], MOST_WAITING)) for queue in capped]) if capped else None
 
 
 def standing(job: NewJob, stands_for: Mapping[UUID, UUID]) -> NewJob:

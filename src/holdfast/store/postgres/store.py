@@ -8,14 +8,15 @@ from holdfast.store.postgres import schema as schemas
 from holdfast.store.postgres.holding import Holding
 from holdfast.store.postgres.housekeeping import Housekeeping
 from holdfast.store.postgres.looking import Looking
-from holdfast.store.postgres.producing import Producing
+from holdfast.store.postgres.registry import Registry
+from holdfast.store.postgres.scheduling import Scheduling
 from holdfast.store.postgres.steering import Steering
 
 if TYPE_CHECKING:
     from holdfast.store.postgres.connection import Connection
 
 
-class PostgresStore(Producing, Holding, Housekeeping, Steering, Looking):
+class PostgresStore(Scheduling, Registry, Holding, Housekeeping, Steering, Looking):
     """Jobs in a PostgreSQL schema of its own.
 
     `create=False` never creates a missing schema. `prepare=False` works through PgBouncer in transaction mode without

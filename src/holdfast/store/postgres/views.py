@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.job import policy_of
 from holdfast.core.outcome import Error
 from holdfast.core.states import TERMINAL, Event, State
-from holdfast.store.port import AttemptView, EventView, JobFilter, JobView, Part, PartState
+from holdfast.store.port import AttemptView, EventView, JobFilter, JobView, LogView, Part, PartState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ SELECT j.id, j.task, j.queue, j.priority, j.args, j.policy, j.lease_ms, j.create
         WHEN s.job_id IS NOT NULL THEN 'scheduled' WHEN b.job_id IS NOT NULL THEN 'blocked' END AS state,
     coalesce(a.attempt, l.attempt, r.attempt, s.attempt, 0) AS attempt,
     coalesce(a.failures, l.failures, r.failures, s.failures, 0) AS failures,
-    coalesce(s.run_at, b.run_at) AS run_at, r.ready_at,
+    coalesce(s.run_at, b.run_at) AS run_at, r.ready_at, CASE WHEN a.job_id IS NULL THEN j.start_by END AS start_by,
     CASE WHEN b.job_id IS NOT NULL THEN
         ARRAY(SELECT e.chain_id FROM {schema}.blocker e WHERE e.job_id = j.id AND NOT e.ended ORDER BY e.position)
     END AS waits_for,
@@ -96,6 +96,10 @@ ORDER BY x.attempt, x.rank, x.no
 
 PARTS: Final = """
 SELECT name, state, done, total, data, error, started_at, completed_at FROM {schema}.part WHERE job_id = $1 ORDER BY no
+"""
+
+LOGS: Final = """
+SELECT no, at, attempt, level, logger, message, fields FROM {schema}.log WHERE job_id = $1 AND no > $2 ORDER BY no LIMIT $3
 """
 
 
@@ -173,6 +177,7 @@ def job_view(row: Record) -> JobView:
         policy=policy_of(row["policy"]),
         run_at=row["run_at"],
         ready_at=row["ready_at"],
+        start_by=row["start_by"],
         key=row["key"],
         scope=row["scope"],
         tags=tuple(msgspec.json.decode(row["tags"])) if row["tags"] else (),
@@ -220,6 +225,14 @@ def event_views(rows: Sequence[Record]) -> list[EventView]:
     return [
         EventView(event=Event(event), at=at, state=State(state), attempt=attempt, actor=actor or "", detail=detail)
         for event, at, state, attempt, actor, detail in rows
+    ]
+
+
+def log_views(rows: Sequence[Record]) -> list[LogView]:
+    """Return the log of a job."""
+    return [
+        LogView(no=no, at=at, attempt=attempt, level=level, logger=logger, message=message, fields=fields)
+        for no, at, attempt, level, logger, message, fields in rows
     ]
 
 

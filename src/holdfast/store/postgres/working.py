@@ -9,7 +9,7 @@ from holdfast.core.job import policy_of
 from holdfast.core.lease import Claimed, Lease
 from holdfast.core.states import Event
 from holdfast.errors import UnknownWorker
-from holdfast.store.port import Settled, Settlement, Worker
+from holdfast.store.port import Settled, Settlement
 from holdfast.store.postgres.handle import Handle, columns, most, without_repeats
 from holdfast.store.postgres.lanes import claimed, runs
 
@@ -26,15 +26,7 @@ _NULLS: Final = (None, "null")
 
 
 class Working(Handle):
-    """Registering, claiming and settling."""
-
-    async def register(self, worker: Worker) -> None:
-        """Make a worker known."""
-        sql = self._sql(
-            "INSERT INTO {schema}.worker (id, name, info, registered_at) VALUES ($1, $2, $3, clock_timestamp()) "
-            "ON CONFLICT (id) DO UPDATE SET name = excluded.name, info = excluded.info RETURNING no"
-        )
-        self._workers[worker.id] = await self._db.fetch_value(sql, worker.id, worker.name, worker.info)
+    """Claiming and settling."""
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         """Take ready jobs, lane by lane in their order."""

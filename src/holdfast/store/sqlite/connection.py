@@ -82,6 +82,44 @@ def _use_wal(connection: sqlite3.Connection, path: str, busy_timeout: float) -> 
         )
 
 
+class Place:
+    """Which file a path led to when it was opened.
+
+    With a write-ahead log SQLite does not notice that its file was deleted or replaced: writes would go on into a file that
+    nobody else can open.
+    """
+
+    __slots__ = ("_absolute", "_identity", "_path")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._absolute = str(Path(path).absolute())  # the process may change its directory
+        self._identity: tuple[int, int] | None = None
+
+    def remember(self) -> None:
+        """Note which file the path leads to now."""
+        self._identity = self._look()
+
+    def check(self) -> None:
+        """Refuse to go on unless the path still leads to that file. Takes a microsecond: ask in every transaction."""
+        found = self._look()
+        if found is None or found != self._identity:
+            what = "deleted or moved away" if found is None else "replaced by another one"
+            raise StoreUnavailable(
+                self._path,
+                0.0,
+                f"the file was {what} while it was open, nothing was done",
+                fix="Put it back where it was; or, to use what is there now, open the store anew (restart the process)",
+            )
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._absolute)  # noqa: PTH116  a Path would take longer than the look
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
 @contextmanager
 def translated(path: str) -> Iterator[None]:
     """Turn whatever SQLite raises into an error of Holdfast's."""

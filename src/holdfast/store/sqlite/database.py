@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.store.sqlite import schema
-from holdfast.store.sqlite.connection import connect, settings, translated, warn_of_network
+from holdfast.store.sqlite.connection import Place, connect, settings, translated, warn_of_network
 from holdfast.store.sqlite.moving import settle_waiters
 from holdfast.store.sqlite.values import stamp
 from holdfast.store.sqlite.writing import Writing
@@ -41,6 +41,7 @@ class Writer:
         self._busy_timeout = busy_timeout
         self._connection: sqlite3.Connection | None = None
         self._checkpointer: sqlite3.Connection | None = None
+        self._place = Place(path)
         self._commits = 0
 
     def open(self, *, create: bool) -> None:
@@ -53,6 +54,7 @@ class Writer:
                 found = schema.version(self._connection, self._path)
                 if found is not None or not create:
                     schema.check(found, self._path)
+                self._place.remember()
                 settings(self._connection, self._path, self._busy_timeout)
                 if found is None:
                     self._create_schema(self._connection)
@@ -88,6 +90,7 @@ class Writer:
             # the write lock first, and only then the time: whoever writes later also has the later moment
             with _transaction(connection, "BEGIN IMMEDIATE"):
                 result = perform(connection, self._environment, operation)
+                self._place.check()
             self._commits += 1
             if self._commits >= CHECKPOINT_EVERY:
                 self._checkpoint()
@@ -121,12 +124,14 @@ class Reader:
     def __init__(self, path: str, *, busy_timeout: float) -> None:
         self._path = path
         self._busy_timeout = busy_timeout
+        self._place = Place(path)
         self._connection: sqlite3.Connection | None = None
 
     def open(self) -> None:
         """Connect to a file whose schema has been checked."""
         with translated(self._path):
             self._connection = connect(self._path, create=False, busy_timeout=self._busy_timeout)
+            self._place.remember()
             settings(self._connection, self._path, self._busy_timeout)
             self._connection.execute("PRAGMA query_only = ON")
 
@@ -134,6 +139,7 @@ class Reader:
         """Run an operation that sees one moment."""
         with translated(self._path):
             connection = _present(self._connection)
+            self._place.check()
             with _transaction(connection, "BEGIN"):
                 return operation(connection)
 

@@ -1,15 +1,15 @@
-"""What keeps jobs moving when nobody asks: promoting, reaping, pruning."""
+"""What keeps jobs moving when nobody asks: promoting, reaping, dropping what has waited too long, pruning."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from holdfast.core.job import policy_of
-from holdfast.core.settle import expire
+from holdfast.core.settle import expire, overdue
 from holdfast.core.states import Event, State, legal
 from holdfast.store.port import Promoted, Pruned, Reaped
 from holdfast.store.sqlite._sql import sql
-from holdfast.store.sqlite.moving import landing, locate, move, remove
+from holdfast.store.sqlite.moving import landing, line, locate, move, remove
 from holdfast.store.sqlite.values import microseconds, uuid_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def promote(writing: Writing, limit: int) -> Promoted:
     rows = connection.execute(sql("promote.due"), (now, max(0, limit))).fetchall()
     ready = []
     for job_id, attempt, failures, lane, entry, _ in rows:
-        ready.append((entry, writing.number(), job_id, attempt, failures, now))
+        ready.append((line(lane, entry, failures), writing.number(), job_id, attempt, failures, now))
         writing.count(lane, State.SCHEDULED, target)
         writing.log(job_id, Event.PROMOTE, target, attempt, "promoter")
     connection.executemany(sql("moving.leave_scheduled"), [(row[0],) for row in rows])
@@ -67,6 +67,17 @@ def _reap_one(writing: Writing, job_id: bytes, task: str, queue: str, policy: st
     return Reaped(uuid_of(job_id), task, queue, job.attempt, uuid_of(job.held.worker_id), write)
 
 
+def drop_overdue(writing: Writing, limit: int) -> int:
+    """End waiting jobs whose `start_by` has passed; see the port. Their waiters hear of it when all of them have ended."""
+    rows = writing.connection.execute(sql("drop_overdue.waiting"), (writing.now, max(0, limit))).fetchall()
+    for job_id, wait in rows:
+        job = locate(writing, job_id)
+        if job is None:
+            raise ValueError(f"job {uuid_of(job_id)} would expire, but is not there")
+        move(writing, job, overdue(job.failures, wait / 1_000_000), actor="store")
+    return len(rows)
+
+
 def prune(writing: Writing, retention: Retention, limit: int, after: UUID | None) -> Pruned:
     """Delete terminal jobs older than their state's retention; see the port."""
     start = b"" if after is None else after.bytes
@@ -96,14 +107,17 @@ TIMES = {
     "holdfast_job": ("created_at",),
     "holdfast_blocked": ("run_at",),
     "holdfast_scheduled": ("run_at",),
+    "holdfast_deadline": ("start_by",),
     "holdfast_ready": ("ready_at",),
     "holdfast_lease": ("claimed_at", "heartbeat_at", "expires_at"),
     "holdfast_archive": ("finished_at", "claimed_at"),
     "holdfast_attempt": ("claimed_at", "ended_at"),
     "holdfast_event": ("at",),
+    "holdfast_log": ("at",),
     "holdfast_part": ("started_at", "completed_at"),
     "holdfast_unique_key": ("until",),
     "holdfast_queue": ("paused_at",),
-    "holdfast_worker": ("registered_at",),
+    "holdfast_worker": ("registered_at", "heartbeat_at", "offline_at", "disabled_at"),
+    "holdfast_schedule": ("next_at", "last_at"),
 }
 """Every stored moment, by table; a test compares it with the schema."""

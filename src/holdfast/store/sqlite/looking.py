@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.job import policy_of
 from holdfast.core.states import TERMINAL, TRANSITIONS, Event, State
-from holdfast.store.port import AttemptView, EventView, JobView, Page, QueueView, Stats, TaskCounts, Worker
+from holdfast.store.port import AttemptView, EventView, JobView, Page, QueueView, Stats, TaskCounts
 from holdfast.store.sqlite._sql import in_chunks, sql
 from holdfast.store.sqlite.values import error_of, moment, moment_or_none, names_of, stamp, uuid_of, uuid_or_none
 
@@ -69,6 +69,7 @@ def _view(row: dict[str, Any], waits_for: tuple[UUID, ...], now: int) -> JobView
         policy=policy_of(row["policy"]),
         run_at=moment_or_none(row["run_at"]),
         ready_at=moment_or_none(row["ready_at"]),
+        start_by=moment_or_none(row["start_by"]),
         key=row["key"],
         scope=row["scope"],
         tags=names_of(row["tags"]),
@@ -225,14 +226,6 @@ def queues(connection: sqlite3.Connection, now: int) -> list[QueueView]:
             )
         )
     return views
-
-
-def workers(connection: sqlite3.Connection) -> list[Worker]:
-    """Return the registered workers, newest first."""
-    return [
-        Worker(id=uuid_of(worker_id), name=name, info=info, registered_at=moment(registered_at))
-        for worker_id, name, info, registered_at in connection.execute(sql("workers.workers"))
-    ]
 
 
 def stats(connection: sqlite3.Connection, now: int) -> Stats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.core.job import BlockerPolicy, policy_of
+from holdfast.core.job import BlockerPolicy, policy_of, retry_lane
 from holdfast.core.outcome import BLOCKER_CANCELED, BLOCKER_FAILED, Error
 from holdfast.core.settle import Write
 from holdfast.core.states import TERMINAL, TRANSITIONS, Event, State
@@ -48,6 +48,7 @@ class Standing(NamedTuple):
     attempt: int
     failures: int
     keyed: int
+    expires: int
     run_at: int | None = None
     held: Held | None = None
 
@@ -67,7 +68,7 @@ def locate(writing: Writing, job_id: bytes) -> Standing | None:
     row = writing.connection.execute(sql("moving.locate"), (job_id,)).fetchone()
     if row is None:
         return None
-    lane, entry, keyed, is_blocked, blocked_run_at, run_at, is_ready, ended_state, attempt, failures, *held = row
+    lane, entry, keyed, expires, is_blocked, blocked_run_at, run_at, is_ready, ended_state, attempt, failures, *held = row
     lease = Held(*held) if held[0] is not None else None
     if lease is not None:
         state = State.RUNNING
@@ -79,7 +80,7 @@ def locate(writing: Writing, job_id: bytes) -> Standing | None:
         state, run_at = State.BLOCKED, blocked_run_at
     else:
         state = State(ended_state)
-    return Standing(job_id, state, lane, entry, attempt, failures, keyed, run_at, lease)
+    return Standing(job_id, state, lane, entry, attempt, failures, keyed, expires, run_at, lease)
 
 
 def landing(state: State | None, event: Event) -> State:
@@ -88,6 +89,11 @@ def landing(state: State | None, event: Event) -> State:
     if target is None:
         raise ValueError(f"{event} removes a job instead of moving it")
     return target
+
+
+def line(lane: int, entry: int, failures: int) -> int:
+    """Return where a job lines up when it becomes ready. Only in a `fifo` queue is the entry not the job's own lane."""
+    return retry_lane(entry) if failures and entry == lane else entry
 
 
 def move(writing: Writing, job: Standing, write: Write, *, actor: str, ended: Ended = OUTSIDE) -> None:
@@ -116,8 +122,12 @@ def move(writing: Writing, job: Standing, write: Write, *, actor: str, ended: En
             ),
         )
     if target is State.READY:
-        # released jobs go back to their old place, in front of all that came later
-        lane, seq = (-job.entry, job.held.seq) if write.front and job.held is not None else (job.entry, writing.number())
+        lane = line(job.lane, job.entry, write.failures)
+        if write.front and job.held is not None:
+            # released jobs go back to their old place, in front of all that came later
+            lane, seq = -lane, job.held.seq
+        else:
+            seq = writing.number()
         execute(sql("moving.enter_ready"), (lane, seq, job.job_id, job.attempt, write.failures, writing.now))
     elif target is State.SCHEDULED:
         run_at = job.run_at if job.run_at is not None else due(writing.now, write.delay, write.run_at)
@@ -139,6 +149,8 @@ def _enter_archive(writing: Writing, job: Standing, write: Write, state: State, 
     execute(sql("moving.enter_archive"), (*row, *error_columns(write.error), write.result))
     if job.keyed:
         execute(sql("moving.free_key"), (job.job_id,))
+    if job.expires:
+        execute(sql("moving.forget_deadline"), (job.job_id,))
     writing.ended.append(job.job_id)
 
 
@@ -146,7 +158,7 @@ def remove(writing: Writing, job: Standing) -> None:
     """Remove a job, wherever it stands, with all its records."""
     execute = writing.connection.execute
     execute(sql(LEAVE[job.state]), (job.job_id,))
-    for records in ("blockers", "attempts", "events", "parts", "progress", "key", "job"):
+    for records in ("blockers", "attempts", "events", "log", "parts", "progress", "deadline", "key", "job"):
         execute(sql(f"moving.forget_{records}"), (job.job_id,))
     writing.count(job.lane, job.state, None)
 

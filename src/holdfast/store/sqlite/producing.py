@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.job import BlockerPolicy, OnConflict, policy_text
 from holdfast.core.outcome import REPLACED, Error
 from holdfast.core.settle import Write
 from holdfast.core.states import TERMINAL, WAITING, Event, State
-from holdfast.errors import BadJob, StaleLease
+from holdfast.errors import BadJob, QueueFull, StaleLease
 from holdfast.store.port import Enqueue, Enqueued
 from holdfast.store.sqlite._sql import in_chunks, sql
 from holdfast.store.sqlite.moving import Standing, blocker_write, landing, locate, move, settle_waiters
 from holdfast.store.sqlite.values import due, microseconds, names_text, uuid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
     from holdfast.core.job import NewJob, Unique
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from holdfast.store.sqlite.writing import Writing
 
 
-def enqueue(writing: Writing, jobs: Sequence[NewJob], under: Lease | None) -> list[Enqueued]:
+def enqueue(
+    writing: Writing, jobs: Sequence[NewJob], under: Lease | None = None, caps: Mapping[str, int] | None = None
+) -> list[Enqueued]:
     """Create jobs; see the port."""
     if under is not None:
         held = writing.connection.execute(sql("enqueue.holder"), (under.job_id.bytes, under.token.bytes)).fetchone()
@@ -38,7 +40,22 @@ def enqueue(writing: Writing, jobs: Sequence[NewJob], under: Lease | None) -> li
             enqueuing.write()
             settle_waiters(writing)
     enqueuing.write()
+    if caps:
+        answered = zip(jobs, enqueuing.answers, strict=True)
+        _check_depths(writing, caps, {job.queue for job, answer in answered if answer.status is Enqueue.CREATED})
     return enqueuing.answers
+
+
+def _check_depths(writing: Writing, caps: Mapping[str, int], queues: set[str]) -> None:
+    """Refuse what would leave more jobs waiting in a queue than it takes: what has been written so far is rolled back."""
+    writing.write_counts()
+    for queue in sorted(queues.intersection(caps)):
+        (depth,) = writing.connection.execute(sql("enqueue.depth"), (queue, *_WAITING_WORDS)).fetchone()
+        if depth > caps[queue]:
+            raise QueueFull(queue, depth, caps[queue])
+
+
+_WAITING_WORDS: Final = tuple(state.value for state in WAITING)
 
 
 def _known(writing: Writing, ids: Iterable[bytes]) -> set[bytes]:
@@ -74,6 +91,7 @@ class Enqueuing:
         self._jobs: list[tuple[object, ...]] = []
         self._ready: list[tuple[bytes, int]] = []
         self._scheduled: list[tuple[int, bytes]] = []
+        self._deadlines: list[tuple[int, bytes]] = []
         self._lanes: dict[int, tuple[object, ...]] = {}
 
     def add(self, job: NewJob) -> None:
@@ -112,7 +130,9 @@ class Enqueuing:
             executemany(sql("enqueue.ready"), rows)
         if self._scheduled:
             executemany(sql("enqueue.scheduled"), self._scheduled)
-        for gathered in (self._jobs, self._ready, self._scheduled):
+        if self._deadlines:
+            executemany(sql("enqueue.deadline"), self._deadlines)
+        for gathered in (self._jobs, self._ready, self._scheduled, self._deadlines):
             gathered.clear()
         self._lanes.clear()
 
@@ -144,6 +164,8 @@ class Enqueuing:
                 job.args,
             )
         )
+        if job.expires_in is not None:
+            self._deadlines.append((due(self.writing.now, job.expires_in, None), job.id.bytes))
         state = landing(None, born)
         self.writing.count(lane, None, state)
         return state
@@ -192,7 +214,9 @@ class Enqueuing:
         executemany(sql("enqueue.blocker"), [(one.job_id, job_id, n) for n, one in enumerate(open_ones)])
         failed = next((blocker for blocker in open_ones if blocker.state in TERMINAL), None)
         if failed is not None:
-            waiter = Standing(job_id, state, job.lane, job.entry, 0, 0, job.unique is not None, later)
+            waiter = Standing(
+                job_id, state, job.lane, job.entry, 0, 0, job.unique is not None, job.expires_in is not None, later
+            )
             move(self.writing, waiter, blocker_write(policy, failed.job_id, failed.state), actor="store")
 
     def _blockers(self, job: NewJob) -> list[Standing]:

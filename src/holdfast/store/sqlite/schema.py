@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.states import HOLDER_EVENTS, TERMINAL, TRANSITIONS, Event, State, origins
 from holdfast.errors import SchemaError, SchemaMissing, SchemaTooNew, SchemaTooOld
+from holdfast.store.port import WorkerKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,6 +111,7 @@ _WORDS: Final = {
     "born": _quoted(event for event in Event if (None, event) in TRANSITIONS),
     "leaves_running": _quoted(_LEAVES_RUNNING),
     "settles": _quoted(event for event in _LEAVES_RUNNING if event in HOLDER_EVENTS),
+    "worker_kinds": _quoted(WorkerKind),
 }
 
 

@@ -22,8 +22,8 @@ CREATE TABLE holdfast_attempt (
     worker_id BLOB NOT NULL,
     claimed_at INTEGER NOT NULL,
     ended_at INTEGER NOT NULL,
-    event TEXT NOT NULL CHECK (event IN ('completed:outside', 'failed:outside', 'requeued:stale', 'requeued:stale:later', 'failed:stale', 'canceled:stale', 'succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released')),
-    token BLOB CHECK (token IS NULL OR event IN ('succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released')),
+    event TEXT NOT NULL CHECK (event IN ('completed:outside', 'failed:outside', 'requeued:stale', 'requeued:stale:later', 'failed:stale', 'canceled:stale', 'succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released', 'aborted:shutdown')),
+    token BLOB CHECK (token IS NULL OR event IN ('succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released', 'aborted:shutdown')),
     late INTEGER NOT NULL,
     code TEXT,
     message TEXT,
@@ -45,10 +45,18 @@ CREATE TABLE holdfast_blocker (
 
 CREATE INDEX holdfast_blocker_of ON holdfast_blocker (waiter_id);
 
+CREATE TABLE holdfast_deadline (
+    start_by INTEGER NOT NULL,
+    job_id BLOB NOT NULL,
+    PRIMARY KEY (start_by, job_id)
+) WITHOUT ROWID;
+
+CREATE UNIQUE INDEX holdfast_deadline_job ON holdfast_deadline (job_id);
+
 CREATE TABLE holdfast_event (
     job_id BLOB NOT NULL,
     number INTEGER NOT NULL,
-    event TEXT NOT NULL CHECK (event IN ('enqueued', 'enqueued:later', 'enqueued:blocked', 'cancel', 'completed:outside', 'failed:outside', 'reopened', 'promoted', 'unblocked', 'unblocked:later', 'failed:blocker', 'canceled:blocker', 'requeued:stale', 'requeued:stale:later', 'failed:stale', 'canceled:stale', 'claimed', 'extended', 'progressed', 'checkpointed', 'enqueued:child', 'succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released')),
+    event TEXT NOT NULL CHECK (event IN ('enqueued', 'enqueued:later', 'enqueued:blocked', 'cancel', 'completed:outside', 'failed:outside', 'reopened', 'promoted', 'unblocked', 'unblocked:later', 'failed:blocker', 'canceled:blocker', 'requeued:stale', 'requeued:stale:later', 'failed:stale', 'canceled:stale', 'canceled:expired', 'claimed', 'extended', 'progressed', 'checkpointed', 'logged', 'stage:entered', 'stage:left', 'stage:failed', 'enqueued:child', 'succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released', 'aborted:shutdown')),
     at INTEGER NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('blocked', 'scheduled', 'ready', 'running', 'succeeded', 'failed', 'canceled')),
     attempt INTEGER NOT NULL,
@@ -80,12 +88,14 @@ CREATE TABLE holdfast_job (
 );
 
 CREATE TABLE holdfast_lane (
-    lane INTEGER PRIMARY KEY CHECK (lane > 0),
+    lane INTEGER PRIMARY KEY CHECK (lane > 0 AND lane % 2 = 0),
     queue TEXT NOT NULL,
     task TEXT NOT NULL,
     priority INTEGER NOT NULL,
     requires TEXT NOT NULL
 );
+
+CREATE INDEX holdfast_lane_queue ON holdfast_lane (queue);
 
 CREATE TABLE holdfast_lease (
     job_id BLOB NOT NULL PRIMARY KEY,
@@ -101,9 +111,22 @@ CREATE TABLE holdfast_lease (
     heartbeat_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
     keyed INTEGER NOT NULL,
+    expires INTEGER NOT NULL,
     cancel_requested INTEGER NOT NULL DEFAULT 0,
     cancel_reason TEXT NOT NULL DEFAULT '',
     free INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE TABLE holdfast_log (
+    job_id BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    attempt INTEGER NOT NULL CHECK (attempt > 0),
+    level TEXT NOT NULL,
+    logger TEXT NOT NULL,
+    message TEXT NOT NULL,
+    fields TEXT NOT NULL,
+    PRIMARY KEY (job_id, number)
 ) WITHOUT ROWID;
 
 CREATE TABLE holdfast_meta (
@@ -152,6 +175,17 @@ CREATE TABLE holdfast_ready (
 
 CREATE UNIQUE INDEX holdfast_ready_job ON holdfast_ready (job_id);
 
+CREATE TABLE holdfast_schedule (
+    name TEXT NOT NULL PRIMARY KEY,
+    task TEXT NOT NULL,
+    cron TEXT NOT NULL,
+    timezone TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    next_at INTEGER NOT NULL,
+    last_at INTEGER,
+    last_job BLOB CHECK (length(last_job) = 16)
+) WITHOUT ROWID;
+
 CREATE TABLE holdfast_scheduled (
     run_at INTEGER NOT NULL,
     job_id BLOB NOT NULL,
@@ -182,7 +216,20 @@ CREATE INDEX holdfast_unique_key_job ON holdfast_unique_key (job_id);
 CREATE TABLE holdfast_worker (
     id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
     name TEXT NOT NULL,
-    info TEXT NOT NULL,
-    registered_at INTEGER NOT NULL
-) WITHOUT ROWID;
+    kind TEXT NOT NULL CHECK (kind IN ('local', 'remote')),
+    version TEXT NOT NULL,
+    slots INTEGER NOT NULL CHECK (slots >= 0),
+    registered_at INTEGER NOT NULL,
+    heartbeat_at INTEGER,
+    offline_at INTEGER,
+    disabled_at INTEGER,
+    disabled_by TEXT NOT NULL DEFAULT '',
+    counters TEXT NOT NULL DEFAULT '{}',
+    capabilities TEXT,
+    info TEXT NOT NULL
+);
+
+CREATE INDEX holdfast_worker_newest ON holdfast_worker (registered_at, id);
+
+CREATE INDEX holdfast_worker_present ON holdfast_worker (id) WHERE offline_at IS NULL;
 

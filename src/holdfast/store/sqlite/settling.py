@@ -36,6 +36,7 @@ class _Row(NamedTuple):
     claimed_at: int
     expires_at: int
     keyed: int
+    expires: int
     cancel_requested: int
     cancel_reason: str
 
@@ -93,6 +94,7 @@ def _settle_one(writing: Writing, held: _Row, write: Write) -> None:
         held.attempt,
         held.failures,
         held.keyed,
+        held.expires,
         held=Held(held.token, held.worker_id, held.seq, held.claimed_at, held.expires_at, 0, "", 0),
     )
     ended = Ended(held.token, late=held.expires_at <= writing.now)
@@ -126,6 +128,8 @@ def _succeed(writing: Writing, succeeded: list[tuple[_Row, Write]]) -> None:
     )
     if keyed := [(held.job_id,) for held, _ in succeeded if held.keyed]:
         executemany(sql("moving.free_key"), keyed)
+    if expiring := [(held.job_id,) for held, _ in succeeded if held.expires]:
+        executemany(sql("moving.forget_deadline"), expiring)
     for lane, jobs in Counter(held.lane for held, _ in succeeded).items():
         writing.count(lane, State.RUNNING, state, jobs)
     writing.ended += [held.job_id for held, _ in succeeded]

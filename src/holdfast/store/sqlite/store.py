@@ -8,14 +8,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from holdfast.core.text import checked_name
 from holdfast.errors import StoreUnavailable
-from holdfast.store.sqlite import housekeeping, looking, producing, settling, steering, working
+from holdfast.store.sqlite import (
+    housekeeping,
+    journal,
+    looking,
+    producing,
+    registry,
+    scheduling,
+    settling,
+    steering,
+    working,
+)
 from holdfast.store.sqlite.connection import check_path
 from holdfast.store.sqlite.database import Reader, Writer
-from holdfast.store.sqlite.values import stamp
+from holdfast.store.sqlite.values import moment, stamp
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from holdfast.core.environment import Environment, Runner
@@ -25,12 +36,16 @@ if TYPE_CHECKING:
     from holdfast.store.port import (
         Answer,
         AttemptView,
+        Beat,
         Checkpoint,
         ClaimRequest,
         Enqueued,
         EventView,
+        Firing,
         JobFilter,
         JobView,
+        LogLine,
+        LogView,
         Page,
         Part,
         Progress,
@@ -39,10 +54,15 @@ if TYPE_CHECKING:
         QueueView,
         Reaped,
         Retention,
+        Schedule,
+        ScheduleView,
         Settled,
         Settlement,
+        Signal,
+        StageMark,
         Stats,
         Worker,
+        WorkerView,
     )
     from holdfast.store.sqlite.writing import Writing
 
@@ -161,15 +181,25 @@ class SqliteStore:
 
     # producing
 
-    async def enqueue(self, jobs: Sequence[NewJob], *, under: Lease | None = None) -> list[Enqueued]:
+    async def enqueue(
+        self, jobs: Sequence[NewJob], *, under: Lease | None = None, caps: Mapping[str, int] | None = None
+    ) -> list[Enqueued]:
         """Create jobs."""
-        return await self._write(lambda writing: producing.enqueue(writing, jobs, under))
+        return await self._write(lambda writing: producing.enqueue(writing, jobs, under, caps))
 
     # working
 
     async def register(self, worker: Worker) -> None:
-        """Make a worker known, or change its name and info."""
-        await self._write(lambda writing: working.register(writing, worker))
+        """Make a worker known, or change what it says of itself."""
+        await self._write(lambda writing: registry.register(writing, worker))
+
+    async def beat(self, beat: Beat) -> Signal:
+        """Note that a worker is alive, and its counters."""
+        return await self._write(lambda writing: registry.beat(writing, beat))
+
+    async def retire(self, worker: UUID) -> None:
+        """Note that a worker has stopped."""
+        await self._write(lambda writing: registry.retire(writing, worker))
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         """Take ready jobs and receive leases. Every claim looks for itself, whether or not asked to."""
@@ -199,6 +229,18 @@ class SqliteStore:
         """Return the parts of a job in the order they were first written."""
         return await self._read(lambda connection: working.parts(connection, job_id))
 
+    async def log(self, lines: Sequence[LogLine]) -> list[Settled]:
+        """Append lines to the logs of jobs, in order."""
+        return await self._write(lambda writing: journal.log(writing, lines))
+
+    async def logs(self, job_id: UUID, *, limit: int, after: int = 0) -> list[LogView]:
+        """Return the log of a job, oldest first, from the line after number `after` on."""
+        return await self._read(lambda connection: journal.logs(connection, job_id, limit, after))
+
+    async def mark(self, marks: Sequence[StageMark]) -> list[Settled]:
+        """Write stages entered and left into event logs, in order."""
+        return await self._write(lambda writing: journal.mark(writing, marks))
+
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """End attempts."""
         return await self._write(lambda writing: settling.settle(writing, settlements))
@@ -216,6 +258,14 @@ class SqliteStore:
     async def reap(self, limit: int, *, tasks: frozenset[str] = frozenset(), up_for: float | None = None) -> list[Reaped]:
         """Settle lapsed leases by the policy stored with each job; those of `tasks` first."""
         return await self._write(lambda writing: housekeeping.reap(writing, limit, tasks, up_for))
+
+    async def drop_overdue(self, limit: int) -> int:
+        """End waiting jobs whose `start_by` has passed."""
+        return await self._write(lambda writing: housekeeping.drop_overdue(writing, limit))
+
+    async def mark_offline(self, after: float) -> list[UUID]:
+        """Mark workers offline that gave no sign of life for `after` seconds."""
+        return await self._write(lambda writing: registry.mark_offline(writing, after))
 
     async def unblock(self, limit: int) -> int:  # noqa: ARG002  the port's signature
         """Find nothing: there is one writer at a time, so nothing ends where the creator of a waiter could not see it."""
@@ -247,6 +297,14 @@ class SqliteStore:
         """Bring terminal jobs back as ready."""
         return await self._write(lambda writing: steering.reopen(writing, job_ids, by))
 
+    async def disable(self, worker: UUID, *, by: str = "") -> bool:
+        """Have a worker claim nothing more."""
+        return await self._write(lambda writing: registry.disable(writing, worker, by))
+
+    async def enable(self, worker: UUID) -> bool:
+        """Let a disabled worker claim again."""
+        return await self._write(lambda writing: registry.enable(writing, worker))
+
     async def pause(self, queue: str, *, by: str = "", reason: str = "") -> None:
         """Stop claims from a queue."""
         checked_name(queue, "queue")
@@ -256,6 +314,28 @@ class SqliteStore:
         """Let claims from a queue go on."""
         checked_name(queue, "queue")
         await self._write(lambda writing: steering.resume(writing, queue))
+
+    # schedules
+
+    async def schedule(self, schedules: Sequence[Schedule]) -> None:
+        """Make schedules known."""
+        await self._write(lambda writing: scheduling.schedule(writing, schedules))
+
+    async def unschedule(self, names: Sequence[str]) -> None:
+        """Forget schedules."""
+        await self._write(lambda writing: scheduling.unschedule(writing, names))
+
+    async def schedules(self) -> list[ScheduleView]:
+        """Return the known schedules by name."""
+        return await self._read(lambda connection: scheduling.schedules(connection, self._now()))
+
+    async def fire(self, firing: Firing) -> Enqueued | None:
+        """Advance a schedule from one slot to the next and enqueue the job of the slot."""
+        return await self._write(lambda writing: scheduling.fire(writing, firing))
+
+    async def now(self) -> datetime:
+        """Return the clock that decides here, which is this machine's."""
+        return moment(self._now())
 
     # looking
 
@@ -282,9 +362,9 @@ class SqliteStore:
         """Return the known queues by name."""
         return await self._read(lambda connection: looking.queues(connection, self._now()))
 
-    async def workers(self) -> list[Worker]:
+    async def workers(self, *, limit: int = 1000) -> list[WorkerView]:
         """Return the registered workers, newest first."""
-        return await self._read(looking.workers)
+        return await self._read(lambda connection: registry.workers(connection, limit))
 
     async def stats(self) -> Stats:
         """Return exact counts and oldest waits."""

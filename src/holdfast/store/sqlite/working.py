@@ -10,9 +10,8 @@ from holdfast.core.fairness import Head, order
 from holdfast.core.job import policy_of
 from holdfast.core.lease import Claimed, Extended, Hold, Lease
 from holdfast.core.states import TERMINAL, Event, State
-from holdfast.core.text import clean
 from holdfast.errors import UnknownWorker
-from holdfast.store.port import TEXT_LIMIT, Part, PartState, Settled
+from holdfast.store.port import Part, PartState, Settled
 from holdfast.store.sqlite._sql import sql
 from holdfast.store.sqlite.moving import landing, locate
 from holdfast.store.sqlite.values import microseconds, moment, moment_or_none, names_of, names_text, uuid_of, uuid_or_none
@@ -21,16 +20,10 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
 
-    from holdfast.store.port import Checkpoint, ClaimRequest, Progress, Worker
+    from holdfast.store.port import Checkpoint, ClaimRequest, Progress
     from holdfast.store.sqlite.writing import Writing
 
 FINISHED_PARTS: Final = frozenset({PartState.COMPLETED, PartState.FAILED, PartState.SKIPPED})
-
-
-def register(writing: Writing, worker: Worker) -> None:
-    """Make a worker known, or change its name and info; see the port."""
-    name = clean(worker.name, TEXT_LIMIT)
-    writing.connection.execute(sql("register.worker"), (worker.id.bytes, name, worker.info, writing.now))
 
 
 # --- claiming -----------------------------------------------------------------------------------------------------------
@@ -43,7 +36,8 @@ def claim(writing: Writing, request: ClaimRequest, next_turn: Callable[[], int])
     if request.limit <= 0:
         return []
     claims: list[Claimed] = []
-    for head in order(_heads(writing.connection, request), next_turn()):
+    heads = _heads(writing.connection, request)
+    for head in order(heads, next_turn(), first=request.first, retries_first=request.retries_first):
         for lane in (-head.lane, head.lane):
             if len(claims) < request.limit and not _take(writing, request, lane, claims):
                 break  # nothing passes a job of an unknown task, also not from the front to the rest of the lane
@@ -58,13 +52,13 @@ def _heads(connection: sqlite3.Connection, request: ClaimRequest) -> list[Head]:
         sql("claim.heads"), (names_text(tuple(sorted(request.tasks))) or "[]",)
     ):
         if (
-            abs(place) not in found
+            (number := abs(place)) not in found
             and (request.queues is None or queue in request.queues)
             and request.capabilities.issuperset(names_of(requires))
         ):
-            found[abs(place)] = (seq, Head(abs(place), priority, moment(ready_at)))
+            found[number] = (seq, Head(number, priority, moment(ready_at), queue, retries=number % 2 == 1))
             if not task and connection.execute(sql("claim.head_task"), (place, seq)).fetchone()[0] not in request.tasks:
-                found[abs(place)] = (seq, _NO_HEAD)
+                found[number] = (seq, _NO_HEAD)
     # jobs of one enqueue are ready at the same moment: among those the place decides, for `order` keeps ties as they are
     return [head for _, head in sorted(found.values()) if head is not _NO_HEAD]
 
@@ -81,6 +75,7 @@ def _take(writing: Writing, request: ClaimRequest, lane: int, claims: list[Claim
     if not taken:
         return not rows
     worker, claimed_at, leases = request.worker.bytes, moment(now), []
+    entry = abs(lane) & ~1
     ends = {seconds: now + microseconds(seconds) for seconds in {row[8] for row in rows}}
     moments = {seconds: moment(end) for seconds, end in ends.items()}
     for row in rows[:taken]:
@@ -99,12 +94,28 @@ def _take(writing: Writing, request: ClaimRequest, lane: int, claims: list[Claim
             chain,
             trace,
             keyed,
+            start_by,
             args,
         ) = row
         token = writing.token()
         end = ends[seconds]
         leases.append(
-            (job_id, token.bytes, worker, attempt + 1, failures, own_lane, abs(lane), seq, end - now, now, now, end, keyed)
+            (
+                job_id,
+                token.bytes,
+                worker,
+                attempt + 1,
+                failures,
+                own_lane,
+                entry,
+                seq,
+                end - now,
+                now,
+                now,
+                end,
+                keyed,
+                0 if start_by is None else 1,
+            )
         )
         claims.append(
             Claimed(
@@ -123,6 +134,7 @@ def _take(writing: Writing, request: ClaimRequest, lane: int, claims: list[Claim
                 moments[seconds],
                 uuid_or_none(chain),
                 trace,
+                start_by is not None and start_by <= now,
             )
         )
     for own_lane, jobs in Counter(row[7] for row in rows[:taken]).items():

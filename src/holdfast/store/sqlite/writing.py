@@ -86,13 +86,18 @@ class Writing:
 
     def flush(self) -> None:
         """Write what has been gathered. The last thing before the commit."""
-        execute, executemany = self.connection.execute, self.connection.executemany
         if self._log:
-            executemany(sql("writing.log"), self._log)
+            self.connection.executemany(sql("writing.log"), self._log)
+        self.write_counts()
+        if self._drawn:
+            self.connection.execute(sql("writing.advance"), (self._drawn,))
+
+    def write_counts(self) -> None:
+        """Write the counts gathered so far, so that they can be read."""
+        executemany = self.connection.executemany
         # an upsert would not do for both: its CHECK sees the row that would have been inserted, a negative count
         if left := [(-by, lane, state.value) for (lane, state), by in self._tally.items() if by < 0]:
             executemany(sql("writing.count_out"), left)
         if entered := [(lane, state.value, by) for (lane, state), by in self._tally.items() if by > 0]:
             executemany(sql("writing.count_in"), entered)
-        if self._drawn:
-            execute(sql("writing.advance"), (self._drawn,))
+        self._tally.clear()

@@ -1,6 +1,6 @@
 -- The state of a job is the table that holds its row:
 --   blocked, scheduled, ready, lease (= running), archive (= succeeded, failed, canceled).
--- `job` is what was asked for and never changes. No foreign keys: they would lock and look up on the hot path.
+-- `job` is what was asked for and never changes (but for `start_by`, which a reopened job loses). No foreign keys: they would lock and look up on the hot path.
 
 CREATE TABLE meta (
     version int NOT NULL,
@@ -14,13 +14,27 @@ CREATE SEQUENCE place AS bigint CACHE 1;
 -- One number for every claim, so that the reaper can ask for the leases it has not seen yet.
 CREATE SEQUENCE claim_no AS bigint CACHE 1;
 
+-- No index on anything a sign of life changes: with room on the page it stays HOT. It leaves `offline_at` as it is, but for a
+-- worker that comes back.
 CREATE TABLE worker (
     no int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id uuid NOT NULL UNIQUE,
     name text NOT NULL,
     info text NOT NULL,
-    registered_at timestamptz NOT NULL
-);
+    kind text NOT NULL CHECK (kind IN ('local', 'remote')),
+    version text NOT NULL,
+    slots int NOT NULL,
+    capabilities text NOT NULL,
+    registered_at timestamptz NOT NULL,
+    heartbeat_at timestamptz,
+    offline_at timestamptz,
+    disabled_at timestamptz,
+    disabled_by text NOT NULL DEFAULT '',
+    counters text NOT NULL DEFAULT '{}'
+) WITH (fillfactor = 50);
+CREATE INDEX worker_registered_at ON worker (registered_at, id);
+-- Workers are kept for ever: who looks for silent ones must not read those that are long gone.
+CREATE INDEX worker_online ON worker (no) WHERE offline_at IS NULL;
 
 CREATE TABLE queue (
     name text PRIMARY KEY,
@@ -30,6 +44,7 @@ CREATE TABLE queue (
 );
 
 -- The known lanes. Not unique on purpose: two transactions may add the same lane without waiting for one another.
+-- A lane's retries (entry = id | 1) have a row of their own from the first retry on, so that a look reads no lane in vain.
 CREATE TABLE lane (
     id bigint NOT NULL,
     entry bigint NOT NULL,
@@ -47,6 +62,7 @@ CREATE TABLE job (
     entry bigint NOT NULL,
     created_at timestamptz NOT NULL,
     run_at timestamptz,
+    start_by timestamptz,      -- past this it is not to be started any more
     lease_ms bigint NOT NULL,
     priority smallint NOT NULL CHECK (priority BETWEEN 0 AND 9),
     born text NOT NULL CHECK (born IN ('blocked', 'scheduled', 'ready')),
@@ -84,6 +100,13 @@ CREATE TABLE scheduled (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX scheduled_run_at ON scheduled (run_at, job_id);
 
+-- The waiting jobs that have a `start_by`; most have none.
+CREATE TABLE deadline (
+    job_id uuid PRIMARY KEY,
+    at timestamptz NOT NULL    -- its `start_by`, but never in the past when the row is entered: it would lie below the marks
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX deadline_at ON deadline (at);
+
 CREATE TABLE blocked (
     job_id uuid PRIMARY KEY,
     remaining int NOT NULL CHECK (remaining >= 0),
@@ -115,7 +138,8 @@ CREATE TABLE lease (
     failures int NOT NULL,
     keyed boolean NOT NULL,
     cancel text,               -- why it was asked to stop; NULL: it was not
-    free boolean NOT NULL DEFAULT false
+    free boolean NOT NULL DEFAULT false,
+    dated boolean NOT NULL DEFAULT false  -- it has a `start_by`
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX lease_no ON lease (no);
 
@@ -165,6 +189,18 @@ CREATE TABLE event (
     PRIMARY KEY (job_id, no)
 );
 
+CREATE TABLE log (
+    no bigint GENERATED ALWAYS AS IDENTITY,
+    job_id uuid NOT NULL,
+    at timestamptz NOT NULL,
+    attempt int NOT NULL,
+    level text NOT NULL,
+    logger text NOT NULL,
+    message text NOT NULL,
+    fields text NOT NULL,
+    PRIMARY KEY (job_id, no)
+);
+
 CREATE TABLE progress (
     job_id uuid PRIMARY KEY,
     percent float8 NOT NULL,
@@ -194,6 +230,17 @@ CREATE TABLE unique_key (
     until timestamptz,         -- NULL: held while the job is live
     PRIMARY KEY (scope, key)
 );
+
+CREATE TABLE schedule (
+    name text PRIMARY KEY,
+    task text NOT NULL,
+    cron text NOT NULL,
+    timezone text NOT NULL,
+    spec text NOT NULL,
+    next_at timestamptz NOT NULL,
+    last_at timestamptz,
+    last_job uuid
+) WITH (fillfactor = 50);
 
 -- Counts: every transition appends its differences; folding sums them up (decision 0005).
 CREATE TABLE tally (

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION {schema}.claim(p_worker int, p_lanes bigint[], p_mark
 RETURNS TABLE (
     entry bigint, place bigint, ready_at timestamptz, job_id uuid, token uuid, attempt int, failures int, task text, queue text,
     priority smallint, args text, policy text, lease_seconds float8, created_at timestamptz, claimed_at timestamptz,
-    expires_at timestamptz, chain_id uuid, trace text
+    expires_at timestamptz, chain_id uuid, trace text, overdue boolean
 )
 LANGUAGE plpgsql VOLATILE {hot}
 AS $$
@@ -66,19 +66,26 @@ BEGIN
     ), held AS MATERIALIZED (
         SELECT g.lane AS entry, g.place, g.ready_at, g.job_id, gen_random_uuid() AS token, g.attempt + 1 AS attempt, g.failures,
             j.task, j.queue, j.priority, j.args, j.policy, j.lease_ms, j.created_at, j.chain_id, j.trace, j.lane,
-            j.key IS NOT NULL AS keyed
+            j.start_by, j.key IS NOT NULL AS keyed
         FROM gone g
         CROSS JOIN LATERAL (SELECT * FROM job WHERE job.id = g.job_id LIMIT 1) j
     ), leased AS (
-        INSERT INTO lease (job_id, token, no, lane, place, claimed_at, expires_at, lease_ms, worker, attempt, failures, keyed)
+        INSERT INTO lease (job_id, token, no, lane, place, claimed_at, expires_at, lease_ms, worker, attempt, failures, keyed, dated)
         SELECT h.job_id, h.token, nextval('claim_no'), h.lane, h.place, v_now, v_now + h.lease_ms * interval '1 ms', h.lease_ms,
-            p_worker, h.attempt, h.failures, h.keyed
+            p_worker, h.attempt, h.failures, h.keyed, h.start_by IS NOT NULL
         FROM held h
+    ), started AS (
+        -- whoever is dropping what is overdue has locked this first, and deletes the row itself
+        DELETE FROM deadline WHERE deadline.job_id = ANY (ARRAY(
+            SELECT d.job_id FROM deadline d WHERE d.job_id = ANY (ARRAY(SELECT h.job_id FROM held h WHERE h.start_by IS NOT NULL))
+            FOR UPDATE SKIP LOCKED
+        ))
     ), counted AS (
         INSERT INTO tally (lane, ready, running) SELECT h.lane, -count(*), count(*) FROM held h GROUP BY h.lane
     )
     SELECT h.entry, h.place, h.ready_at, h.job_id, h.token, h.attempt, h.failures, h.task, h.queue, h.priority, h.args, h.policy,
-        h.lease_ms / 1000.0::float8, h.created_at, v_now, v_now + h.lease_ms * interval '1 ms', h.chain_id, h.trace
+        h.lease_ms / 1000.0::float8, h.created_at, v_now, v_now + h.lease_ms * interval '1 ms', h.chain_id, h.trace,
+        coalesce(h.start_by <= v_now, false)
     FROM held h;
 END
 $$;

@@ -20,6 +20,9 @@ BEGIN
             END IF;
             CONTINUE WHEN t.state IS NULL;
             PERFORM count_move(j.lane, t.state, NULL);
+            IF j.start_by IS NOT NULL THEN
+                PERFORM clear_deadlines(ARRAY[j.id]);
+            END IF;
             PERFORM forget(ARRAY[j.id]);
             answer := 'done';
         EXCEPTION WHEN SQLSTATE 'HF002' THEN

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION {schema}.enqueue(
     p_ids uuid[], p_shape int[], p_args text[],
     p_delays float8[], p_run_ats timestamptz[],
     p_scopes text[], p_keys text[], p_windows float8[], p_conflicts text[],
-    p_chains uuid[], p_tags text[], p_traces text[], p_on_failure text[],
+    p_chains uuid[], p_tags text[], p_traces text[], p_expires float8[], p_on_failure text[],
     p_edge_jobs uuid[], p_edge_positions int[], p_edge_chains uuid[]
 )
 RETURNS TABLE (job_id uuid, answer text, holder uuid)
@@ -44,17 +44,17 @@ BEGIN
     END IF;
 
     WITH made AS (
-        INSERT INTO job (id, place, lane, entry, created_at, run_at, lease_ms, priority, born, task, queue, args, policy, scope, key,
-            windowed, chain_id, tags, trace)
+        INSERT INTO job (id, place, lane, entry, created_at, run_at, start_by, lease_ms, priority, born, task, queue, args, policy, scope,
+            key, windowed, chain_id, tags, trace)
         SELECT i.id, nextval('place'), p_lanes[i.shape], p_entries[i.shape], v_now, CASE WHEN i.due > v_now THEN i.due END,
-            p_lease_ms[i.shape], p_priorities[i.shape],
+            v_now + i.expires * interval '1 s', p_lease_ms[i.shape], p_priorities[i.shape],
             CASE WHEN i.id = ANY (v_blocked) THEN 'blocked' WHEN i.due > v_now THEN 'scheduled' ELSE 'ready' END,
             p_tasks[i.shape], p_queues[i.shape], i.args, p_policies[i.shape], i.scope, i.key, i.win IS NOT NULL, i.chain_id, i.tags,
             i.trace
         FROM (
             SELECT u.*, coalesce(CASE WHEN p_keys IS NOT NULL THEN (v_due ->> u.id::text)::timestamptz END, u.run_at, v_now + u.delay * interval '1 s') AS due
-            FROM unnest(p_ids, p_shape, p_args, p_delays, p_run_ats, p_scopes, p_keys, p_windows, p_chains, p_tags, p_traces)
-                WITH ORDINALITY AS u(id, shape, args, delay, run_at, scope, key, win, chain_id, tags, trace, n)
+            FROM unnest(p_ids, p_shape, p_args, p_delays, p_run_ats, p_scopes, p_keys, p_windows, p_chains, p_tags, p_traces,
+                p_expires) WITH ORDINALITY AS u(id, shape, args, delay, run_at, scope, key, win, chain_id, tags, trace, expires, n)
             WHERE u.id <> ALL (v_refused)
             ORDER BY u.n
         ) i
@@ -79,6 +79,9 @@ BEGIN
     FROM unnest(p_lanes, p_entries, p_queues, p_tasks, p_priorities, p_requires) AS s(lane, entry, queue, task, priority, requires)
     WHERE s.lane = ANY (v_lanes) AND NOT EXISTS (SELECT FROM lane l WHERE l.id = s.lane AND l.entry = s.entry);
 
+    IF p_expires IS NOT NULL THEN
+        PERFORM set_deadlines(v_made, v_now);
+    END IF;
     IF coalesce(cardinality(v_made), 0) + cardinality(v_refused) < cardinality(p_ids) THEN
         RETURN QUERY
         SELECT u.id, 'repeated', u.id FROM unnest(p_ids) AS u(id)

@@ -27,6 +27,9 @@ BEGIN
     INSERT INTO event (job_id, at, attempt, event, state, actor, detail)
     VALUES (p_job.id, p_now, p_attempt, p_event, p_state, p_actor, brief(concat_ws(': ', p_code, nullif(p_message, ''))));
     PERFORM count_move(p_job.lane, p_from, p_state);
+    IF p_job.start_by IS NOT NULL THEN
+        PERFORM clear_deadlines(ARRAY[p_job.id]);
+    END IF;
     IF p_job.key IS NOT NULL THEN
         PERFORM free_keys(ARRAY[p_job.id]);
     END IF;

@@ -7,6 +7,7 @@ BEGIN
     PERFORM free_keys(p_ids, true);
     DELETE FROM attempt WHERE job_id = ANY (p_ids);
     DELETE FROM event WHERE job_id = ANY (p_ids);
+    DELETE FROM log WHERE job_id = ANY (p_ids);
     DELETE FROM part WHERE job_id = ANY (p_ids);
     DELETE FROM progress WHERE job_id = ANY (p_ids);
     DELETE FROM blocker WHERE job_id = ANY (p_ids);

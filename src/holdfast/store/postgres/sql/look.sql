@@ -1,6 +1,7 @@
 -- A plain, non-locking look at every lane: its first visible row from the base on, and the first of its front.
 -- One row per (lane, task); the snapshot's bounds let the caller move its marks (decision 0002).
 --
+-- The retries of a lane are a lane like others, known from the first retry on.
 -- The places of a front are old ones, in no order of time: so fronts are read by the number drawn when a row entered.
 CREATE OR REPLACE FUNCTION {schema}.look(p_lanes bigint[], p_bases bigint[], p_fronts bigint)
 RETURNS TABLE (
@@ -14,7 +15,7 @@ AS $$
         FROM ready r WHERE r.lane < 0 AND r.entered >= p_fronts GROUP BY r.lane
     )
     SELECT l.entry, l.queue, l.task, l.priority, l.requires, l.fifo, h.place, h.ready_at, f.place, f.ready_at, f.entered
-    FROM (SELECT DISTINCT entry, queue, task, priority, requires, id <> entry AS fifo FROM lane) l
+    FROM (SELECT DISTINCT entry, queue, task, priority, requires, id <> entry & ~1::bigint AS fifo FROM lane) l
     LEFT JOIN unnest(p_lanes, p_bases) AS b(entry, base) ON b.entry = l.entry
     LEFT JOIN LATERAL (
         SELECT r.place, r.ready_at FROM ready r WHERE r.lane = l.entry AND r.place >= coalesce(b.base, 0) ORDER BY r.place LIMIT 1

@@ -6,8 +6,9 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_retried bigint[];
 BEGIN
-    RETURN QUERY
+    FOR queue, promoted, last_due, v_retried IN
     WITH due AS MATERIALIZED (
         SELECT s.ctid AS tid FROM scheduled s
         WHERE s.run_at >= p_mark AND s.run_at <= v_now
@@ -23,7 +24,7 @@ BEGIN
     ), entered AS (
         -- the delete above has given this transaction its id before the first place is drawn (decision 0002)
         INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved)
-        SELECT m.entry, nextval('place'), m.job_id, v_now, m.attempt, m.failures, true
+        SELECT line_of(m.entry, m.lane, m.failures), nextval('place'), m.job_id, v_now, m.attempt, m.failures, true
         FROM (SELECT * FROM moved ORDER BY run_at, job_id) m
     ), logged AS (
         INSERT INTO event (job_id, at, attempt, event, state, actor, detail)
@@ -31,6 +32,12 @@ BEGIN
     ), counted AS (
         INSERT INTO tally (lane, scheduled, ready) SELECT m.lane, -count(*), count(*) FROM moved m GROUP BY m.lane
     )
-    SELECT m.queue, count(*), max(m.run_at) FROM moved m GROUP BY m.queue;
+    SELECT m.queue, count(*), max(m.run_at), array_agg(m.lane) FILTER (WHERE m.failures > 0) FROM moved m GROUP BY m.queue
+    LOOP
+        IF v_retried IS NOT NULL THEN
+            PERFORM know_retries(v_retried);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
 END
 $$;

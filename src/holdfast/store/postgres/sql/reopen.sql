@@ -1,4 +1,5 @@
--- Brings terminal jobs back as ready, at the back of their lane, with their budget restored; in the order given, for keys.
+-- Brings terminal jobs back as ready, at the back of their lane, with their budget restored and no `start_by`; in the order
+-- given, for keys.
 CREATE OR REPLACE FUNCTION {schema}.reopen(p_ids uuid[], p_from text[], p_actor text)
 RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE {hot}
@@ -39,6 +40,11 @@ BEGIN
             SELECT w.name INTO v_worker FROM worker w WHERE w.no = a.worker;
             INSERT INTO event (job_id, at, attempt, event, state, actor, detail)
             VALUES (j.id, a.finished_at, a.attempt, 'succeeded', 'succeeded', v_worker, '');
+        END IF;
+        IF j.start_by IS NOT NULL THEN
+            -- waits for whoever is dropping what is overdue, and who finds the job ended
+            DELETE FROM deadline d WHERE d.job_id = j.id;
+            UPDATE job SET start_by = NULL WHERE job.id = j.id;
         END IF;
         INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved)
         VALUES (j.entry, nextval('place'), j.id, v_now, a.attempt, 0, true);

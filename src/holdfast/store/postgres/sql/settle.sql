@@ -20,6 +20,8 @@ DECLARE
     v_late uuid[];
     v_ended uuid[];
     v_keyed uuid[];
+    v_retried bigint[];
+    v_dated uuid[];
     v_repeated uuid[];
 BEGIN
     -- The transaction's id before its clock and its places: the promoter's and the claimers' marks rely on it.
@@ -40,7 +42,7 @@ BEGIN
         RETURNING l.*
     ), done AS MATERIALIZED (
         -- a cancel that was asked for wins over everything that would let the job live on
-        SELECT g.job_id, g.token, g.lane, g.place, g.claimed_at, g.worker, g.attempt, g.keyed, NOT p_reap AND g.expires_at <= v_now AS late, s.n,
+        SELECT g.job_id, g.token, g.lane, g.place, g.claimed_at, g.worker, g.attempt, g.keyed, g.dated, NOT p_reap AND g.expires_at <= v_now AS late, s.n,
             CASE WHEN g.cancel IS NOT NULL AND s.state NOT IN ({terminal}) THEN 'canceled' ELSE coalesce(s.event, 'succeeded') END AS event,
             CASE WHEN g.cancel IS NOT NULL AND s.state NOT IN ({terminal}) THEN 'canceled' ELSE coalesce(s.state, 'succeeded') END AS state,
             CASE WHEN g.cancel IS NOT NULL AND s.state NOT IN ({terminal}) THEN 'CANCELED' ELSE s.code END AS code,
@@ -64,10 +66,10 @@ BEGIN
         FROM done d WHERE d.state = 'scheduled'
     ), returned AS (
         INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved, entered)
-        SELECT CASE WHEN d.front THEN -j.entry ELSE j.entry END, CASE WHEN d.front THEN d.place ELSE nextval('place') END,
+        SELECT CASE WHEN d.front THEN -j.line ELSE j.line END, CASE WHEN d.front THEN d.place ELSE nextval('place') END,
             d.job_id, v_now, d.attempt, d.failures, true, CASE WHEN d.front THEN nextval('place') END
         FROM (SELECT * FROM done WHERE state = 'ready' ORDER BY n) d
-        CROSS JOIN LATERAL (SELECT entry FROM job WHERE job.id = d.job_id LIMIT 1) j
+        CROSS JOIN LATERAL (SELECT line_of(entry, lane, d.failures) AS line FROM job WHERE job.id = d.job_id LIMIT 1) j
     ), recorded AS (
         INSERT INTO attempt (job_id, attempt, event, claimed_at, ended_at, worker, late, token, code, message, traceback)
         SELECT d.job_id, d.attempt, d.event, d.claimed_at, v_now, d.worker, d.late, CASE WHEN NOT p_reap THEN d.token END, d.code,
@@ -88,10 +90,18 @@ BEGIN
     )
     SELECT array_agg(d.job_id), array_agg(d.job_id) FILTER (WHERE d.late),
         array_agg(d.job_id) FILTER (WHERE d.state IN ({terminal})),
-        array_agg(d.job_id) FILTER (WHERE d.keyed AND d.state IN ({terminal}))
-    INTO v_applied, v_late, v_ended, v_keyed
+        array_agg(d.job_id) FILTER (WHERE d.keyed AND d.state IN ({terminal})),
+        array_agg(d.lane) FILTER (WHERE d.state = 'ready' AND d.failures > 0),
+        array_agg(d.job_id) FILTER (WHERE d.dated AND d.state NOT IN ({terminal}))
+    INTO v_applied, v_late, v_ended, v_keyed, v_retried, v_dated
     FROM done d;
 
+    IF v_retried IS NOT NULL THEN
+        PERFORM know_retries(v_retried);
+    END IF;
+    IF v_dated IS NOT NULL THEN
+        PERFORM set_deadlines(v_dated, v_now);
+    END IF;
     IF v_keyed IS NOT NULL THEN
         PERFORM free_keys(v_keyed);
     END IF;

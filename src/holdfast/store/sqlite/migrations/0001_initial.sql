@@ -55,7 +55,15 @@ CREATE TABLE holdfast_scheduled (
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX holdfast_scheduled_job ON holdfast_scheduled (job_id);
 
--- The front of a lane, where released jobs go, is its negative.
+-- When live jobs that wait are to be ended. Stays while the job runs, for it may wait again; goes with its end.
+CREATE TABLE holdfast_deadline (
+    start_by INTEGER NOT NULL,
+    job_id BLOB NOT NULL,
+    PRIMARY KEY (start_by, job_id)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX holdfast_deadline_job ON holdfast_deadline (job_id);
+
+-- The front of a lane, where released jobs go, is its negative; retries wait in the odd lane above.
 CREATE TABLE holdfast_ready (
     lane INTEGER NOT NULL CHECK (lane <> 0),
     seq INTEGER NOT NULL,
@@ -83,6 +91,7 @@ CREATE TABLE holdfast_lease (
     heartbeat_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
     keyed INTEGER NOT NULL,
+    expires INTEGER NOT NULL,
     cancel_requested INTEGER NOT NULL DEFAULT 0,
     cancel_reason TEXT NOT NULL DEFAULT '',
     free INTEGER NOT NULL DEFAULT 0
@@ -135,6 +144,19 @@ CREATE TABLE holdfast_event (
     PRIMARY KEY (job_id, number)
 ) WITHOUT ROWID;
 
+-- Without a rowid: a log is read and deleted as a whole, and so stands together.
+CREATE TABLE holdfast_log (
+    job_id BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    attempt INTEGER NOT NULL CHECK (attempt > 0),
+    level TEXT NOT NULL,
+    logger TEXT NOT NULL,
+    message TEXT NOT NULL,
+    fields TEXT NOT NULL,
+    PRIMARY KEY (job_id, number)
+) WITHOUT ROWID;
+
 CREATE TABLE holdfast_part (
     job_id BLOB NOT NULL,
     name TEXT NOT NULL,
@@ -166,14 +188,17 @@ CREATE TABLE holdfast_unique_key (
 ) WITHOUT ROWID;
 CREATE INDEX holdfast_unique_key_job ON holdfast_unique_key (job_id);
 
--- What the numbers of lanes stand for. `task` is empty for the lane that a fifo queue shares among its tasks.
+-- What the numbers of lanes stand for. `task` is empty for the lane that a fifo queue shares among its tasks. Lanes of retries
+-- have no rows of their own.
 CREATE TABLE holdfast_lane (
-    lane INTEGER PRIMARY KEY CHECK (lane > 0),
+    lane INTEGER PRIMARY KEY CHECK (lane > 0 AND lane % 2 = 0),
     queue TEXT NOT NULL,
     task TEXT NOT NULL,
     priority INTEGER NOT NULL,
     requires TEXT NOT NULL
 );
+-- for the depth of a queue; written once in the life of a lane
+CREATE INDEX holdfast_lane_queue ON holdfast_lane (queue);
 
 CREATE TABLE holdfast_tally (
     lane INTEGER NOT NULL,
@@ -190,11 +215,35 @@ CREATE TABLE holdfast_queue (
     reason TEXT NOT NULL
 ) WITHOUT ROWID;
 
+-- Kept for ever, so it grows: the newest are found by the one index, those that are not offline by the other. With a rowid,
+-- because what a worker says of itself may be wide.
 CREATE TABLE holdfast_worker (
     id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
     name TEXT NOT NULL,
-    info TEXT NOT NULL,
-    registered_at INTEGER NOT NULL
+    kind TEXT NOT NULL CHECK (kind IN ({worker_kinds})),
+    version TEXT NOT NULL,
+    slots INTEGER NOT NULL CHECK (slots >= 0),
+    registered_at INTEGER NOT NULL,
+    heartbeat_at INTEGER,
+    offline_at INTEGER,
+    disabled_at INTEGER,
+    disabled_by TEXT NOT NULL DEFAULT '',
+    counters TEXT NOT NULL DEFAULT '{}',
+    capabilities TEXT,
+    info TEXT NOT NULL
+);
+CREATE INDEX holdfast_worker_newest ON holdfast_worker (registered_at, id);
+CREATE INDEX holdfast_worker_present ON holdfast_worker (id) WHERE offline_at IS NULL;
+
+CREATE TABLE holdfast_schedule (
+    name TEXT NOT NULL PRIMARY KEY,
+    task TEXT NOT NULL,
+    cron TEXT NOT NULL,
+    timezone TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    next_at INTEGER NOT NULL,
+    last_at INTEGER,
+    last_job BLOB CHECK (length(last_job) = 16)
 ) WITHOUT ROWID;
 
 INSERT INTO holdfast_meta (one, version, number) VALUES (1, 0, 0);

@@ -12,7 +12,7 @@ WITH RECURSIVE waiting (place) AS (
 )
 SELECT waiting.place, head.seq, head.ready_at, lane.queue, lane.task, lane.priority, lane.requires
 FROM waiting
-CROSS JOIN holdfast_lane AS lane ON lane.lane = abs(waiting.place)
+CROSS JOIN holdfast_lane AS lane ON lane.lane = abs(waiting.place) & ~1
 CROSS JOIN holdfast_ready AS head ON head.lane = waiting.place
     AND head.seq = (SELECT min(first.seq) FROM holdfast_ready AS first WHERE first.lane = waiting.place)
 WHERE (lane.task = '' OR lane.task IN (SELECT known.value FROM json_each(?) AS known))
@@ -28,9 +28,10 @@ WHERE head.lane = ? AND head.seq = ?
 -- name: take
 SELECT
     ready.seq, ready.job_id, ready.attempt, ready.failures, job.task, job.queue, job.priority, job.lane, job.lease, job.policy,
-    job.created_at, job.chain_id, job.trace, job.key IS NOT NULL, job.args
+    job.created_at, job.chain_id, job.trace, job.key IS NOT NULL, deadline.start_by, job.args
 FROM holdfast_ready AS ready
 CROSS JOIN holdfast_job AS job ON job.id = ready.job_id
+LEFT JOIN holdfast_deadline AS deadline ON deadline.job_id = ready.job_id
 WHERE ready.lane = ?
 ORDER BY ready.seq
 LIMIT ?
@@ -40,5 +41,5 @@ DELETE FROM holdfast_ready WHERE lane = ? AND seq <= ?
 
 -- name: lease
 INSERT INTO holdfast_lease (
-    job_id, token, worker_id, attempt, failures, lane, entry, seq, length, claimed_at, heartbeat_at, expires_at, keyed
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    job_id, token, worker_id, attempt, failures, lane, entry, seq, length, claimed_at, heartbeat_at, expires_at, keyed, expires
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

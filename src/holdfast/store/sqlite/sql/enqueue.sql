@@ -19,6 +19,15 @@ INSERT INTO holdfast_ready (lane, seq, job_id, attempt, failures, ready_at) VALU
 -- name: scheduled
 INSERT INTO holdfast_scheduled (run_at, job_id, attempt, failures) VALUES (?, ?, 0, 0)
 
+-- name: deadline
+INSERT INTO holdfast_deadline (start_by, job_id) VALUES (?, ?)
+
+-- name: depth
+SELECT coalesce(sum(tally.count), 0)
+FROM holdfast_lane AS lane
+CROSS JOIN holdfast_tally AS tally ON tally.lane = lane.lane
+WHERE lane.queue = ? AND tally.state IN (?, ?, ?)
+
 -- name: blocked
 INSERT INTO holdfast_blocked (job_id, run_at) VALUES (?, ?)
 

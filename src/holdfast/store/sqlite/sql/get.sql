@@ -3,7 +3,7 @@ SELECT
     job.id, job.task, job.queue, job.priority, job.args, job.created_at, job.lease, job.policy, job.key, job.scope, job.tags,
     job.requires, job.chain_id, job.trace,
     blocked.job_id IS NOT NULL AS is_blocked, coalesce(scheduled.run_at, blocked.run_at) AS run_at, ready.ready_at,
-    archive.state AS ended_state, archive.finished_at, archive.late, archive.result, archive.code, archive.message AS error_message,
+    deadline.start_by, archive.state AS ended_state, archive.finished_at, archive.late, archive.result, archive.code, archive.message AS error_message,
     archive.traceback,
     coalesce(lease.attempt, ready.attempt, scheduled.attempt, archive.attempt, 0) AS attempt,
     coalesce(lease.failures, ready.failures, scheduled.failures, archive.failures, 0) AS failures,
@@ -18,6 +18,7 @@ LEFT JOIN holdfast_ready AS ready ON ready.job_id = job.id
 LEFT JOIN holdfast_scheduled AS scheduled ON scheduled.job_id = job.id
 LEFT JOIN holdfast_blocked AS blocked ON blocked.job_id = job.id
 LEFT JOIN holdfast_archive AS archive ON archive.job_id = job.id
+LEFT JOIN holdfast_deadline AS deadline ON deadline.job_id = job.id
 LEFT JOIN holdfast_progress AS progress ON progress.job_id = job.id
 LEFT JOIN holdfast_worker AS worker ON worker.id = coalesce(lease.worker_id, archive.worker_id)
 LEFT JOIN holdfast_queue AS queue ON queue.name = job.queue

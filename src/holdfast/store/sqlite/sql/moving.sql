@@ -1,6 +1,6 @@
 -- name: locate
 SELECT
-    job.lane, job.entry, job.key IS NOT NULL,
+    job.lane, job.entry, job.key IS NOT NULL, deadline.job_id IS NOT NULL,
     blocked.job_id IS NOT NULL, blocked.run_at,
     scheduled.run_at,
     ready.job_id IS NOT NULL,
@@ -15,6 +15,7 @@ LEFT JOIN holdfast_ready AS ready ON ready.job_id = job.id
 LEFT JOIN holdfast_scheduled AS scheduled ON scheduled.job_id = job.id
 LEFT JOIN holdfast_blocked AS blocked ON blocked.job_id = job.id
 LEFT JOIN holdfast_archive AS archive ON archive.job_id = job.id
+LEFT JOIN holdfast_deadline AS deadline ON deadline.job_id = job.id
 WHERE job.id = ?
 
 -- name: leave_blocked
@@ -80,6 +81,12 @@ DELETE FROM holdfast_attempt WHERE job_id = ?
 
 -- name: forget_events
 DELETE FROM holdfast_event WHERE job_id = ?
+
+-- name: forget_deadline
+DELETE FROM holdfast_deadline WHERE job_id = ?
+
+-- name: forget_log
+DELETE FROM holdfast_log WHERE job_id = ?
 
 -- name: forget_parts
 DELETE FROM holdfast_part WHERE job_id = ?

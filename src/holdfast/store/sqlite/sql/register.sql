@@ -1,3 +1,7 @@
 -- name: worker
-INSERT INTO holdfast_worker (id, name, info, registered_at) VALUES (?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET name = excluded.name, info = excluded.info
+-- Who registers again gives a sign of life.
+INSERT INTO holdfast_worker (id, name, kind, version, slots, capabilities, info, registered_at)
+VALUES (:id, :name, :kind, :version, :slots, :capabilities, :info, :now)
+ON CONFLICT (id) DO UPDATE SET
+    name = excluded.name, kind = excluded.kind, version = excluded.version, slots = excluded.slots,
+    capabilities = excluded.capabilities, info = excluded.info, heartbeat_at = :now, offline_at = NULL

@@ -1,6 +1,7 @@
 -- name: leases
 SELECT
-    job_id, token, worker_id, attempt, failures, lane, entry, seq, claimed_at, expires_at, keyed, cancel_requested, cancel_reason
+    job_id, token, worker_id, attempt, failures, lane, entry, seq, claimed_at, expires_at, keyed, expires, cancel_requested,
+    cancel_reason
 FROM holdfast_lease
 WHERE job_id IN ({ids})
 

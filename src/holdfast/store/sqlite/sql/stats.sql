@@ -25,5 +25,5 @@ SELECT
         END
     )
 FROM waiting
-CROSS JOIN holdfast_lane AS lane ON lane.lane = abs(waiting.place)
+CROSS JOIN holdfast_lane AS lane ON lane.lane = abs(waiting.place) & ~1
 GROUP BY lane.queue

@@ -1,0 +1,71 @@
+"""The port of notifications: a hint wakes, polling is the truth.
+
+A hint may come late, twice or never; it carries no work, only where to look. Sending one never fails the operation it
+follows, and is done after that operation has committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+
+class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where something may have changed. Survives JSON."""
+
+    queues: frozenset[str] = frozenset()
+    """Queues in which jobs have become ready."""
+    later: bool = False
+    """Jobs were scheduled: the next due time may be nearer than before."""
+    jobs: frozenset[UUID] = frozenset()
+    """Running jobs that were reaped, ended from outside or asked to stop: their workers should look at their leases."""
+    anything: bool = False
+    """Something changed, and this channel cannot say what."""
+
+    def __or__(self, other: Hint) -> Hint:
+        """Return one hint that says both."""
+        return Hint(
+            self.queues | other.queues,
+            self.later or other.later,
+            self.jobs | other.jobs,
+            self.anything or other.anything,
+        )
+
+    def __bool__(self) -> bool:
+        """Tell whether it says anything."""
+        return bool(self.queues or self.later or self.jobs or self.anything)
+
+
+Listener = Callable[[Hint], None]
+"""Called on the event loop that called `listen`, once for each hint or for several joined. Must not block or raise."""
+
+
+class Notifier(Protocol):
+    """A channel for hints. One event loop, like a store's handle."""
+
+    async def listen(self, listener: Listener) -> None:
+        """Begin to hear hints, also those of other processes. Returns once the channel is up, or is known to be down.
+
+        A channel that breaks is brought up again by itself; whatever may have been missed meanwhile is made up for by one
+        hint that says `anything`.
+        """
+        ...
+
+    @property
+    def healthy(self) -> bool:
+        """Whether hints of other processes arrive now. While they do not, poll often."""
+        ...
+
+    def hint(self, hint: Hint) -> None:
+        """Send a hint to everyone, this process's own listener included. Returns at once, never raises.
+
+        The first goes out at once; those that follow within a few hundredths of a second are joined into one.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Send what is still waiting to be sent, within a second, and let go of connections and threads. Safe to call again."""
+        ...

@@ -1,0 +1,273 @@
+"""Who the workers are, which of them are alive, and what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Final
+from uuid import uuid4
+
+import pytest
+
+from holdfast.core.states import State
+from holdfast.errors import UnknownWorker
+from holdfast.store.conformance.records import hostile
+from holdfast.store.conformance.world import HOUR, Subject, World, ids
+from holdfast.store.port import Beat, Signal, Worker, WorkerKind, WorkerState, WorkerView
+
+SILENCE: Final = 100.0
+"""After how many seconds without a sign of life these tests call a worker offline."""
+
+
+async def beat(world: World, name: str = "one", counters: str = "{}") -> Signal:
+    """Let a worker give a sign of life."""
+    return await world.store.beat(Beat(worker=await world.worker(name), counters=counters))
+
+
+class Registry(Subject):
+    """Register, beat, retire, mark offline, disable and enable."""
+
+    # registering
+
+    async def test_worker_is_shown_as_it_introduced_itself(self, world: World) -> None:
+        worker = Worker(
+            id=uuid4(),
+            name="gpu-7",
+            info='{"host": "x", "pid":  7}',
+            kind=WorkerKind.REMOTE,
+            version="1.2.3",
+            slots=8,
+            capabilities=("gpu", "arm"),
+        )
+        await world.store.register(worker)
+
+        assert await world.store.workers() == [
+            WorkerView(worker=worker, registered_at=(await world.store.workers())[0].registered_at)
+        ]
+
+    @hostile
+    async def test_hostile_text_of_a_worker_comes_back_as_it_went_in(self, world: World, text: str) -> None:
+        worker = Worker(id=uuid4(), name=text, info=text, version=text, capabilities=(text, "plain"))
+        await world.store.register(worker)
+        await world.store.beat(Beat(worker=worker.id, counters=text))
+        await world.store.disable(worker.id, by=text)
+
+        view = (await world.store.workers())[0]
+
+        assert (view.worker, view.counters, view.disabled_by) == (worker, text, text)
+
+    async def test_worker_registered_again_changes_what_it_says_of_itself(self, world: World) -> None:
+        claimed = await world.claimed()
+        await beat(world, counters='{"done": 3}')
+        before = await world.worker_view()
+        changed = Worker(id=before.worker.id, name="renamed", info='{"host": "x"}', version="2", slots=4, capabilities=("a",))
+
+        await world.store.register(changed)
+
+        after = await world.worker_view()
+        assert after.worker == changed
+        assert (after.registered_at, after.counters) == (before.registered_at, '{"done": 3}')
+        assert after.jobs == (claimed.job_id,)
+        assert (await world.view(claimed.job_id)).worker_name == "renamed"
+
+    async def test_worker_registered_again_is_online_and_stays_disabled(self, world: World) -> None:
+        worker = await world.worker()
+        await world.store.disable(worker, by="ops")
+        await world.store.retire(worker)
+
+        await world.store.register(Worker(id=worker, name="one"))
+
+        view = await world.worker_view()
+        assert view.offline_at is None
+        assert (view.state, view.disabled_by) == (WorkerState.DISABLED, "ops")
+
+    async def test_worker_registered_again_has_given_a_sign_of_life(self, world: World) -> None:
+        worker = await world.worker()
+        await beat(world)
+        await world.store.rewind(2 * SILENCE)
+
+        await world.store.register(Worker(id=worker, name="one"))
+
+        assert await world.store.mark_offline(SILENCE) == []
+
+    async def test_workers_are_listed_newest_first(self, world: World) -> None:
+        for name in ("first", "second", "third"):
+            await world.worker(name)
+            await world.store.rewind(1)
+        await beat(world, "first")
+        await world.store.register(Worker(id=await world.worker("second"), name="second"))
+
+        assert [view.worker.name for view in await world.store.workers()] == ["third", "second", "first"]
+        assert [view.worker.name for view in await world.store.workers(limit=2)] == ["third", "second"]
+        assert await world.store.workers(limit=0) == []
+
+    # signs of life
+
+    async def test_worker_that_never_beat_has_no_heartbeat(self, world: World) -> None:
+        view = await world.worker_view()
+
+        assert (view.heartbeat_at, view.offline_at, view.disabled_at, view.counters) == (None, None, None, "{}")
+        assert view.state is WorkerState.IDLE
+
+    async def test_beat_notes_the_time_and_the_counters(self, world: World) -> None:
+        await beat(world, counters='{"done": 1}')
+        first = await world.worker_view()
+        await world.store.rewind(HOUR)
+
+        assert await beat(world, counters='{"done":  2}') == Signal(disabled=False)
+
+        second = await world.worker_view()
+        assert (first.counters, second.counters) == ('{"done": 1}', '{"done":  2}')
+        assert first.heartbeat_at is not None
+        assert second.heartbeat_at is not None
+        assert second.heartbeat_at - first.heartbeat_at > timedelta(seconds=-60), "it beat now, not an hour ago"
+        assert second.heartbeat_at - second.registered_at > timedelta(seconds=HOUR / 2), "the registration has aged"
+
+    async def test_unknown_worker_may_not_beat(self, world: World) -> None:
+        with pytest.raises(UnknownWorker):
+            await world.store.beat(Beat(worker=uuid4()))
+
+        assert await world.store.workers() == []
+
+    async def test_retired_worker_is_offline_at_once(self, world: World) -> None:
+        worker = await world.worker()
+        await beat(world)
+
+        await world.store.retire(worker)
+        first = await world.worker_view()
+        await world.store.rewind(HOUR)
+        await world.store.retire(worker)
+        again = await world.worker_view()
+
+        assert first.state is WorkerState.OFFLINE
+        assert first.offline_at is not None
+        assert again.offline_at == first.offline_at - timedelta(seconds=HOUR), "it is offline since it first retired"
+        assert await world.store.mark_offline(SILENCE) == [], "who has retired is not found missing"
+
+    async def test_unknown_worker_may_retire(self, world: World) -> None:
+        await world.store.retire(uuid4())
+
+        assert await world.store.workers() == []
+
+    async def test_silent_worker_is_marked_offline_once(self, world: World) -> None:
+        silent, alive = await world.worker("silent"), await world.worker("alive")
+        await beat(world, "silent")
+        await world.store.rewind(2 * SILENCE)
+        await beat(world, "alive")
+
+        assert await world.store.mark_offline(SILENCE) == [silent]
+        assert await world.store.mark_offline(SILENCE) == []
+        views = {view.worker.id: view.state for view in await world.store.workers()}
+        assert views == {silent: WorkerState.OFFLINE, alive: WorkerState.IDLE}
+
+    async def test_worker_that_never_beat_is_silent_since_its_registration(self, world: World) -> None:
+        worker = await world.worker()
+        assert await world.store.mark_offline(SILENCE) == []
+        await world.store.rewind(2 * SILENCE)
+
+        assert await world.store.mark_offline(SILENCE) == [worker]
+
+    async def test_next_beat_clears_the_offline_mark(self, world: World) -> None:
+        worker = await world.worker()
+        await world.store.rewind(2 * SILENCE)
+        await world.store.mark_offline(SILENCE)
+
+        await beat(world)
+
+        assert (await world.worker_view()).offline_at is None
+        await world.store.rewind(2 * SILENCE)
+        assert await world.store.mark_offline(SILENCE) == [worker], "it fell silent again, which is news again"
+
+    async def test_of_several_who_look_for_silent_workers_one_is_told(self, world: World) -> None:
+        handles = [world.store, *[await world.handle() for _ in range(3)]]
+        workers = {await world.worker(f"silent {number}") for number in range(10)}
+        await world.store.rewind(2 * SILENCE)
+
+        told = await asyncio.gather(*(handle.mark_offline(SILENCE) for handle in handles))
+
+        all_told = [worker for some in told for worker in some]
+        assert len(all_told) == 10, f"ten workers fell silent, {len(all_told)} were told of"
+        assert set(all_told) == workers
+
+    async def test_offline_worker_keeps_its_leases(self, world: World) -> None:
+        claimed = await world.claimed()
+        await world.store.retire(await world.worker())
+
+        assert await world.state(claimed.job_id) is State.RUNNING
+        assert (await world.succeed(claimed)).accepted, "only the expiry of a lease decides anything"
+
+    # disabling
+
+    async def test_disabled_worker_learns_it_with_its_next_beat(self, world: World) -> None:
+        worker = await world.worker()
+
+        assert await world.store.disable(worker, by="ops")
+
+        view = await world.worker_view()
+        assert (view.state, view.disabled_by) == (WorkerState.DISABLED, "ops")
+        assert view.disabled_at is not None
+        assert await beat(world) == Signal(disabled=True)
+        assert await beat(world) == Signal(disabled=True), "a beat does not enable"
+
+    async def test_disabling_again_changes_who_not_since_when(self, world: World) -> None:
+        worker = await world.worker()
+        await world.store.disable(worker, by="first")
+        first = (await world.worker_view()).disabled_at
+        await world.store.rewind(HOUR)
+
+        assert await world.store.disable(worker, by="second")
+
+        view = await world.worker_view()
+        assert first is not None
+        assert (view.disabled_at, view.disabled_by) == (first - timedelta(seconds=HOUR), "second")
+
+    async def test_enabled_worker_goes_on(self, world: World) -> None:
+        worker = await world.worker()
+        await world.store.disable(worker, by="ops")
+
+        assert await world.store.enable(worker)
+        assert await world.store.enable(worker), "enabling is repeatable"
+
+        view = await world.worker_view()
+        assert (view.state, view.disabled_at, view.disabled_by) == (WorkerState.IDLE, None, "")
+        assert await beat(world) == Signal(disabled=False)
+
+    async def test_unknown_worker_cannot_be_disabled_or_enabled(self, world: World) -> None:
+        assert not await world.store.disable(uuid4(), by="ops")
+        assert not await world.store.enable(uuid4())
+        assert await world.store.workers() == []
+
+    async def test_claim_of_a_disabled_worker_is_not_refused(self, world: World) -> None:
+        job_id = await world.create()
+        await world.store.disable(await world.worker(), by="ops")
+
+        await world.claim_only(job_id)
+
+    # what it holds
+
+    async def test_worker_shows_the_jobs_it_holds(self, world: World) -> None:
+        worker = Worker(id=uuid4(), name="two slots", slots=2)
+        await world.store.register(worker)
+        world.workers["two slots"] = worker.id
+        await world.enqueue(*world.jobs(3))
+        await world.claim(1, worker="another")
+        seen = []
+        claims = []
+        for _ in range(2):
+            claims += await world.claim(1, worker="two slots")
+            view = await world.worker_view("two slots")
+            seen.append((view.running, list(view.jobs), view.state))
+        await world.succeed(claims[0])
+        last = await world.worker_view("two slots")
+
+        assert seen == [(1, ids(claims[:1]), WorkerState.ACTIVE), (2, sorted(ids(claims)), WorkerState.BUSY)]
+        assert (last.running, list(last.jobs), last.state) == (1, ids(claims[1:]), WorkerState.ACTIVE)
+
+    async def test_worker_shows_at_most_a_hundred_jobs_and_counts_all(self, world: World) -> None:
+        await world.enqueue(*world.jobs(105))
+        claims = await world.claim(105)
+
+        view = await world.worker_view()
+
+        assert view.running == 105
+        assert list(view.jobs) == sorted(ids(claims))[:100]

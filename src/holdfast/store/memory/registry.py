@@ -1,0 +1,97 @@
+"""Who the workers are, and which of them are alive."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.states import State
+from holdfast.core.text import clean
+from holdfast.errors import UnknownWorker
+from holdfast.store.memory.handle import Handle
+from holdfast.store.memory.model import Registration
+from holdfast.store.port import TEXT_LIMIT, Signal, WorkerView
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from holdfast.store.port import Beat, Worker
+
+JOBS_SHOWN: Final = 100
+
+
+class Registry(Handle):
+    """What the port says about workers."""
+
+    async def register(self, worker: Worker) -> None:
+        """Make a worker known, or change what it says of itself, which is also a sign of life."""
+        now = self.environment.now()
+        if (known := self.data.workers.get(worker.id)) is None:
+            self.data.workers[worker.id] = Registration(worker, registered_at=now)
+        else:
+            known.worker, known.heartbeat_at, known.offline_at = worker, now, None
+
+    async def beat(self, beat: Beat) -> Signal:
+        """Note that a worker is alive, and its counters."""
+        if (known := self.data.workers.get(beat.worker)) is None:
+            raise UnknownWorker(f"worker {beat.worker} is not registered with this store: register it before it beats")
+        known.heartbeat_at, known.counters, known.offline_at = self.environment.now(), beat.counters, None
+        return Signal(disabled=known.disabled_at is not None)
+
+    async def retire(self, worker: UUID) -> None:
+        """Note that a worker has stopped."""
+        known = self.data.workers.get(worker)
+        if known is not None and known.offline_at is None:
+            known.offline_at = self.environment.now()
+
+    async def mark_offline(self, after: float) -> list[UUID]:
+        """Mark workers offline that gave no sign of life for `after` seconds."""
+        now = self.environment.now()
+        since = now - timedelta(seconds=after)
+        silent = [
+            known
+            for known in self.data.workers.values()
+            if known.offline_at is None and (known.heartbeat_at or known.registered_at) <= since
+        ]
+        for known in silent:
+            known.offline_at = now
+        return sorted(known.worker.id for known in silent)
+
+    async def disable(self, worker: UUID, *, by: str = "") -> bool:
+        """Have a worker claim nothing more. Disabling it again changes who, not since when."""
+        if (known := self.data.workers.get(worker)) is None:
+            return False
+        known.disabled_at = known.disabled_at or self.environment.now()
+        known.disabled_by = clean(by, TEXT_LIMIT)
+        return True
+
+    async def enable(self, worker: UUID) -> bool:
+        """Let a disabled worker claim again."""
+        if (known := self.data.workers.get(worker)) is None:
+            return False
+        known.disabled_at, known.disabled_by = None, ""
+        return True
+
+    async def workers(self, *, limit: int = 1000) -> list[WorkerView]:
+        """Return the registered workers, newest first."""
+        held: dict[UUID, list[UUID]] = {}
+        for job_id, record in sorted(self.data.by_state[State.RUNNING].items()):
+            if record.lease is not None:
+                held.setdefault(record.lease.worker, []).append(job_id)
+        newest = sorted(self.data.workers.values(), key=attrgetter("registered_at", "worker.id"), reverse=True)
+        return [_view(known, held.get(known.worker.id, [])) for known in newest[: max(0, limit)]]
+
+
+def _view(known: Registration, held: list[UUID]) -> WorkerView:
+    return WorkerView(
+        worker=known.worker,
+        registered_at=known.registered_at,
+        heartbeat_at=known.heartbeat_at,
+        offline_at=known.offline_at,
+        disabled_at=known.disabled_at,
+        disabled_by=known.disabled_by,
+        running=len(held),
+        jobs=tuple(held[:JOBS_SHOWN]),
+        counters=known.counters,
+    )

@@ -1,0 +1,126 @@
+"""The workers: what they say of themselves, their signs of life, and what people decide about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.errors import UnknownWorker
+from holdfast.store.port import Signal, Worker, WorkerKind, WorkerView
+from holdfast.store.postgres.handle import Handle, most
+from holdfast.store.postgres.steering import said
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from asyncpg import Record
+
+    from holdfast.store.port import Beat
+
+MOST_JOBS: Final = 100
+
+_REGISTER: Final = """
+INSERT INTO {schema}.worker (id, name, info, kind, version, slots, capabilities, registered_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())
+ON CONFLICT (id) DO UPDATE SET name = excluded.name, info = excluded.info, kind = excluded.kind, version = excluded.version,
+    slots = excluded.slots, capabilities = excluded.capabilities, heartbeat_at = clock_timestamp(), offline_at = NULL
+RETURNING no
+"""
+
+_BEAT: Final = """
+UPDATE {schema}.worker SET heartbeat_at = clock_timestamp(), counters = $2, offline_at = NULL
+WHERE id = $1 RETURNING disabled_at IS NOT NULL
+"""
+
+_MARK_OFFLINE: Final = """
+UPDATE {schema}.worker SET offline_at = clock_timestamp()
+WHERE no = ANY (ARRAY(
+    SELECT no FROM {schema}.worker
+    WHERE offline_at IS NULL AND coalesce(heartbeat_at, registered_at) <= clock_timestamp() - $1 * interval '1 s'
+    ORDER BY no FOR NO KEY UPDATE SKIP LOCKED
+)) RETURNING id
+"""
+"""Skips who is giving a sign of life right now, and whom another caller is marking."""
+
+_WORKERS: Final = """
+SELECT w.*, l.running, l.jobs
+FROM {schema}.worker w
+LEFT JOIN (
+    SELECT worker, count(*) AS running, (array_agg(job_id ORDER BY job_id))[:{jobs}] AS jobs FROM {schema}.lease GROUP BY worker
+) l ON l.worker = w.no
+ORDER BY w.registered_at DESC, w.id DESC LIMIT $1
+""".replace("{jobs}", str(MOST_JOBS))
+
+
+class Registry(Handle):
+    """What the port says about workers."""
+
+    async def register(self, worker: Worker) -> None:
+        """Make a worker known."""
+        self._workers[worker.id] = await self._db.fetch_value(
+            self._sql(_REGISTER),
+            worker.id,
+            worker.name,
+            worker.info,
+            worker.kind.value,
+            worker.version,
+            worker.slots,
+            msgspec.json.encode(worker.capabilities).decode(),
+        )
+
+    async def beat(self, beat: Beat) -> Signal:
+        """Note that a worker is alive."""
+        disabled = await self._db.fetch_value(self._sql(_BEAT), beat.worker, beat.counters)
+        if disabled is None:
+            raise UnknownWorker(f"worker {beat.worker} is not registered with this store: call register() first")
+        return Signal(disabled)
+
+    async def retire(self, worker: UUID) -> None:
+        """Note that a worker has stopped."""
+        sql = self._sql("UPDATE {schema}.worker SET offline_at = clock_timestamp() WHERE id = $1 AND offline_at IS NULL")
+        await self._db.execute(sql, worker)
+
+    async def mark_offline(self, after: float) -> list[UUID]:
+        """Mark workers offline that were silent for too long."""
+        return sorted(row[0] for row in await self._db.fetch(self._sql(_MARK_OFFLINE), after))
+
+    async def disable(self, worker: UUID, *, by: str = "") -> bool:
+        """Have a worker claim nothing more."""
+        sql = self._sql(
+            "UPDATE {schema}.worker SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_by = $2 "
+            "WHERE id = $1 RETURNING true"
+        )
+        return await self._db.fetch_value(sql, worker, said(by)) is not None
+
+    async def enable(self, worker: UUID) -> bool:
+        """Let a disabled worker claim again."""
+        sql = self._sql("UPDATE {schema}.worker SET disabled_at = NULL, disabled_by = '' WHERE id = $1 RETURNING true")
+        return await self._db.fetch_value(sql, worker) is not None
+
+    async def workers(self, *, limit: int = 1000) -> list[WorkerView]:
+        """Return the registered workers, newest first."""
+        return [_worker_view(row) for row in await self._db.fetch(self._sql(_WORKERS), most(limit))]
+
+
+def _worker_view(row: Record) -> WorkerView:
+    worker = Worker(
+        id=row["id"],
+        name=row["name"],
+        info=row["info"],
+        kind=WorkerKind(row["kind"]),
+        version=row["version"],
+        slots=row["slots"],
+        capabilities=tuple(msgspec.json.decode(row["capabilities"])),
+    )
+    return WorkerView(
+        worker=worker,
+        registered_at=row["registered_at"],
+        heartbeat_at=row["heartbeat_at"],
+        offline_at=row["offline_at"],
+        disabled_at=row["disabled_at"],
+        disabled_by=row["disabled_by"],
+        running=row["running"] or 0,
+        jobs=tuple(row["jobs"] or ()),
+        counters=row["counters"],
+    )

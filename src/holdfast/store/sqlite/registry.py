@@ -1,0 +1,99 @@
+"""The workers: who they are, which of them are alive, which are to rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.text import clean
+from holdfast.errors import UnknownWorker
+from holdfast.store.port import TEXT_LIMIT, Signal, Worker, WorkerKind, WorkerView
+from holdfast.store.sqlite._sql import sql
+from holdfast.store.sqlite.values import microseconds, moment, moment_or_none, names_of, names_text, uuid_of
+
+if TYPE_CHECKING:
+    import sqlite3
+    from uuid import UUID
+
+    from holdfast.store.port import Beat
+    from holdfast.store.sqlite.writing import Writing
+
+JOBS_SHOWN: Final = 100
+
+
+def register(writing: Writing, worker: Worker) -> None:
+    """Make a worker known, or change what it says of itself; see the port."""
+    values = {
+        "id": worker.id.bytes,
+        "name": worker.name,
+        "kind": worker.kind.value,
+        "version": worker.version,
+        "slots": worker.slots,
+        "capabilities": names_text(worker.capabilities),
+        "info": worker.info,
+        "now": writing.now,
+    }
+    writing.connection.execute(sql("register.worker"), values)
+
+
+def beat(writing: Writing, beat: Beat) -> Signal:
+    """Note that a worker is alive, and its counters; see the port."""
+    # all rows, so that the statement is done: one left half-way would keep the commit waiting
+    rows = writing.connection.execute(sql("beat.worker"), (writing.now, beat.counters, beat.worker.bytes)).fetchall()
+    if not rows:
+        raise UnknownWorker(f"worker {beat.worker} is not registered with this store: register it before it beats")
+    return Signal(disabled=rows[0][0] is not None)
+
+
+def retire(writing: Writing, worker: UUID) -> None:
+    """Note that a worker has stopped; see the port."""
+    writing.connection.execute(sql("retire.worker"), (writing.now, worker.bytes))
+
+
+def mark_offline(writing: Writing, after: float) -> list[UUID]:
+    """Mark workers offline that gave no sign of life for `after` seconds; see the port."""
+    values = (writing.now, writing.now - microseconds(after))
+    return sorted(uuid_of(worker_id) for (worker_id,) in writing.connection.execute(sql("mark_offline.silent"), values))
+
+
+def disable(writing: Writing, worker: UUID, by: str) -> bool:
+    """Have a worker claim nothing more. Disabling it again changes who, not since when."""
+    values = (writing.now, clean(by, TEXT_LIMIT), worker.bytes)
+    return writing.connection.execute(sql("disable.worker"), values).rowcount > 0
+
+
+def enable(writing: Writing, worker: UUID) -> bool:
+    """Let a disabled worker claim again; see the port."""
+    return writing.connection.execute(sql("enable.worker"), (worker.bytes,)).rowcount > 0
+
+
+def workers(connection: sqlite3.Connection, limit: int) -> list[WorkerView]:
+    """Return the registered workers, newest first, each with the jobs it holds."""
+    held: dict[bytes, list[bytes]] = {}
+    for worker_id, job_id in connection.execute(sql("workers.held")):
+        held.setdefault(worker_id, []).append(job_id)
+    cursor = connection.execute(sql("workers.workers"), (max(0, limit),))
+    columns = [column[0] for column in cursor.description]
+    rows = [dict(zip(columns, values, strict=True)) for values in cursor]
+    return [_view(row, held.get(row["id"], [])) for row in rows]
+
+
+def _view(row: dict[str, Any], jobs: list[bytes]) -> WorkerView:
+    return WorkerView(
+        worker=Worker(
+            id=uuid_of(row["id"]),
+            name=row["name"],
+            info=row["info"],
+            kind=WorkerKind(row["kind"]),
+            version=row["version"],
+            slots=row["slots"],
+            capabilities=names_of(row["capabilities"]),
+        ),
+        registered_at=moment(row["registered_at"]),
+        heartbeat_at=moment_or_none(row["heartbeat_at"]),
+        offline_at=moment_or_none(row["offline_at"]),
+        disabled_at=moment_or_none(row["disabled_at"]),
+        disabled_by=row["disabled_by"],
+        running=len(jobs),
+        jobs=tuple(uuid_of(job_id) for job_id in jobs[:JOBS_SHOWN]),
+        counters=row["counters"],
+    )

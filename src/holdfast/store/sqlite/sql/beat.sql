@@ -1,0 +1,2 @@
+-- name: worker
+UPDATE holdfast_worker SET heartbeat_at = ?, counters = ?, offline_at = NULL WHERE id = ? RETURNING disabled_at

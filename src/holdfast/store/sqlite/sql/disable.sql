@@ -1,0 +1,2 @@
+-- name: worker
+UPDATE holdfast_worker SET disabled_at = coalesce(disabled_at, ?), disabled_by = ? WHERE id = ?

@@ -1,0 +1,2 @@
+-- name: worker
+UPDATE holdfast_worker SET disabled_at = NULL, disabled_by = '' WHERE id = ?

@@ -1,0 +1,5 @@
+-- name: held
+SELECT attempt, expires_at, worker_id FROM holdfast_lease WHERE job_id = ? AND token = ?
+
+-- name: line
+INSERT INTO holdfast_log (job_id, number, at, attempt, level, logger, message, fields) VALUES (?, ?, ?, ?, ?, ?, ?, ?)

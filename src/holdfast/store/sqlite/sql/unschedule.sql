@@ -1,0 +1,2 @@
+-- name: forget
+DELETE FROM holdfast_schedule WHERE name = ?
