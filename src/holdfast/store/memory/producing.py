@@ -70,7 +70,8 @@ class Producing(Handle):
         if all(self.data.depth(queue) + new[queue] <= most for queue, most in caps.items() if new[queue]):
             return
         # how many will wait depends on keys that are taken, freed and replaced on the way: it is tried out on a copy
-        trial = Producing(self.environment, deepcopy(self.data))
+        shared = {id(self.data.lock): self.data.lock}  # a lock cannot be copied, and this one is held already
+        trial = Producing(self.environment, deepcopy(self.data, shared))
         answers = trial.create(jobs, now)
         created = {job.queue for job, answer in zip(jobs, answers, strict=True) if answer.status is Enqueue.CREATED}
         for queue in sorted(created & caps.keys()):
