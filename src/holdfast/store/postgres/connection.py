@@ -88,16 +88,7 @@ class Connections:
         rest = 0.05
         while True:
             try:
-                return await asyncpg.create_pool(
-                    self.url,
-                    min_size=1,
-                    max_size=self._size,
-                    timeout=max(1.0, self._connect_for),
-                    command_timeout=self._timeout,
-                    reset=_keep,
-                    statement_cache_size=100 if self._prepare else 0,
-                    server_settings={"application_name": "holdfast"},
-                )
+                return await self._made()
             except REFUSED as error:
                 raise self._unavailable(error, started) from error
             except UNAVAILABLE as error:
@@ -107,6 +98,29 @@ class Connections:
                 raise BadUrl(f"cannot connect to {self.target} with this URL: {error}") from error
             await asyncio.sleep(rest)
             rest = min(rest * 2, 1.0)
+
+    async def _made(self) -> asyncpg.Pool[asyncpg.Record]:
+        """Make the pool, with one connection to see that there is a server.
+
+        The pool has no floor: it would try to restore one in the background, and log every failure of an outage.
+        """
+        pool = asyncpg.create_pool(
+            self.url,
+            min_size=0,
+            max_size=self._size,
+            timeout=max(1.0, self._connect_for),
+            command_timeout=self._timeout,
+            reset=_keep,
+            statement_cache_size=100 if self._prepare else 0,
+            server_settings={"application_name": "holdfast"},
+        )
+        try:
+            await pool
+            async with pool.acquire():
+                return pool
+        except BaseException:
+            pool.terminate()
+            raise
 
     async def close(self) -> None:
         """Close every connection; those in use are ended after a moment."""

@@ -1,0 +1,1 @@
+"""What runs: clients that enqueue, workers that claim, execute and settle."""

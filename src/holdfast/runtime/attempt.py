@@ -1,0 +1,109 @@
+"""One attempt at a job inside a worker, from its claim until its settlement is confirmed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.abort import LOST, AbortReason
+from holdfast.core.outcome import TIMEOUT, Error, Failed, Outcome, Released, Stopped
+from holdfast.tasks.context import Abort
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast.core.lease import Claimed, Lease
+    from holdfast.runtime.entry import Entry
+    from holdfast.tasks.context import Job
+
+
+STOP_GRACE: Final = 5.0
+"""Seconds a handler has to stop once it was asked to, before its job is settled without it."""
+_STOPPING: Final = frozenset({AbortReason.CANCELED, AbortReason.SHUTDOWN, AbortReason.TIMEOUT})
+"""Why a handler may be stopping whose lease is still ours."""
+
+
+class Attempt:
+    """A claimed job. Changed on the worker's event loop; the heartbeat thread reads it, extends it and sets `abort`.
+
+    Buffered (claimed, no slot yet) -> running -> finished (its outcome is decided) -> confirmed (no longer held). An
+    attempt whose lease is lost is dropped at once, even while its handler still runs.
+    """
+
+    __slots__ = (
+        "abort",
+        "claimed",
+        "claimed_at",
+        "deadline",
+        "detached",
+        "entry",
+        "finished",
+        "held_from",
+        "held_until",
+        "job",
+        "lease",
+        "reported",
+        "runner",
+        "started_at",
+    )
+
+    def __init__(self, claimed: Claimed, entry: Entry, asked_at: float) -> None:
+        self.claimed = claimed
+        self.entry = entry
+        self.lease: Lease = claimed.lease
+        self.abort = Abort()
+        self.claimed_at = asked_at
+        """When the claim was sent, by the monotonic clock: the lease cannot have begun before."""
+        self.held_from = asked_at
+        self.held_until = asked_at + claimed.lease_seconds
+        """Until when the lease is surely ours, by the monotonic clock."""
+        self.started_at: float | None = None
+        self.deadline: float | None = None
+        """When its execution time-out strikes; it is not extended beyond."""
+        self.runner: asyncio.Task[None] | None = None
+        self.job: Job | None = None
+        self.finished = False
+        self.detached = False
+        """Settled although its handler still runs: what that gives is of no interest any more."""
+        self.reported = False
+        """It has sent reports, which must be written before it is settled."""
+
+    def start(self, now: float) -> None:
+        """Note that its handler begins."""
+        self.started_at = now
+        if (timeout := self.claimed.policy.timeout) is not None:
+            self.deadline = now + timeout
+
+    @property
+    def extend_at(self) -> float:
+        """When to extend the lease: after a third of its length."""
+        return self.held_from + self.claimed.lease_seconds / 3
+
+    def extendable(self, now: float) -> bool:
+        """Tell whether the lease is to be kept: while it runs in time, while it stops as asked, until it is settled."""
+        if self.finished:
+            return True
+        if (reason := self.abort.reason) is not None and reason not in _STOPPING:
+            return False
+        return self.deadline is None or now < self.deadline + (0.0 if reason is None else STOP_GRACE)
+
+    @property
+    def margin(self) -> float:
+        """How long before the end of the lease its handler is asked to stop."""
+        return min(5.0, self.claimed.lease_seconds / 6)
+
+    def extended(self, asked_at: float) -> None:
+        """Note an extension that was asked for at this time."""
+        self.held_from = asked_at
+        self.held_until = asked_at + self.claimed.lease_seconds
+
+    def outcome_after(self, reason: AbortReason) -> Outcome | None:
+        """Return what an attempt that was stopped for this reason gives; `None`: the lease is lost, nothing can be written."""
+        if reason in LOST:
+            return None
+        if reason is AbortReason.TIMEOUT:
+            return Failed(Error(TIMEOUT, f"it ran longer than its time-out of {self.claimed.policy.timeout:g} s"))
+        if reason is AbortReason.CANCELED:
+            return Stopped("canceled while it ran")
+        if reason is AbortReason.SHUTDOWN:
+            return Released("its worker shut down before it was done", aborted=True)
+        return Released("its lease could not be extended in time")

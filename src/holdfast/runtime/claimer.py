@@ -1,0 +1,169 @@
+"""The claimer: takes jobs for free slots when there is a hint of work, and looks for itself now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.outcome import Released
+from holdfast.core.settle import settle
+from holdfast.errors import StoreUnavailable, UnknownWorker
+from holdfast.runtime import counters as count
+from holdfast.runtime.service import wait_for_event
+from holdfast.runtime.weights import Turns
+from holdfast.store.port import ClaimRequest, Settlement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from holdfast.core.lease import Claimed, Lease
+    from holdfast.runtime.base import Base
+    from holdfast.store.port import Worker
+
+MOST_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a claimer asks for: which jobs, and how often it looks by itself."""
+
+    worker: Worker
+    tasks: frozenset[str]
+    queues: frozenset[str] | None
+    weights: Mapping[str, float]
+    retry_share: float
+    poll: float
+    """Seconds between looks while hints arrive."""
+    poll_unhinted: float
+    """Seconds between looks while they do not."""
+    delay: float
+    """Seconds to rest after each claim that brought work."""
+
+
+class Claimer:
+    """Asks for as many jobs as there is room for; `room` says how many, `take` receives them with the time of asking."""
+
+    def __init__(
+        self,
+        base: Base,
+        claims: Claims,
+        *,
+        room: Callable[[], int],
+        take: Callable[[Sequence[Claimed], float], None],
+        held: Callable[[], set[Lease]],
+    ) -> None:
+        self._claims = claims
+        self._store = base.store
+        self._environment = base.environment
+        self._outage = base.outage
+        self._counters = base.counters
+        self._notifier = base.notifier
+        self._room = room
+        self._take = take
+        self._held = held
+        self._turns = Turns(claims.weights, claims.retry_share)
+        self._wake = asyncio.Event()
+        self._look = True
+        self._hinted = False
+        self._stopping = False
+        self.enabled = True
+
+    @property
+    def worker_id(self) -> UUID:
+        """For whom it claims."""
+        return self._claims.worker.id
+
+    def hinted(self) -> None:
+        """Have it look: there may be work."""
+        self._look = self._hinted = True
+        self._wake.set()
+
+    def freed(self) -> None:
+        """Have it go on: there is room again."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Have it claim nothing more."""
+        self._stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Claim until stopped."""
+        more = True
+        next_look = 0.0
+        while not self._stopping:
+            self._wake.clear()
+            now = self._environment.monotonic()
+            if now >= next_look:
+                self._look = True
+            room = self._room() if self.enabled else 0
+            if room <= 0:
+                await self._wake.wait()
+                continue
+            if not (more or self._look):
+                await wait_for_event(self._wake, next_look - now)
+                continue
+            # while claims bring work the store knows enough; a hint is heeded as soon as one comes back empty
+            look = self._look and not more
+            hinted = self._hinted
+            if look:
+                self._look = self._hinted = False
+                next_look = now + self._pause_between_looks()
+            try:
+                taken = await self._claim(min(room, MOST_AT_ONCE), look=look)
+            except StoreUnavailable as error:
+                self._look = more = True
+                await wait_for_event(self._wake, self._outage.failed(error))
+                continue
+            more = taken > 0
+            if look and hinted and not taken:
+                self._counters.add(count.CONFLICTS)
+            if taken and self._claims.delay:
+                await asyncio.sleep(self._claims.delay)
+
+    def _pause_between_looks(self) -> float:
+        seconds = self._claims.poll if self._notifier.healthy else self._claims.poll_unhinted
+        return seconds * (0.9 + 0.2 * self._environment.random())
+
+    async def _claim(self, limit: int, *, look: bool) -> int:
+        if self._outage.going_on:
+            await self._give_back_unknown()
+        first, retries_first = self._turns.next()
+        request = ClaimRequest(
+            worker=self.worker_id,
+            tasks=self._claims.tasks,
+            limit=limit,
+            queues=self._claims.queues,
+            capabilities=frozenset(self._claims.worker.capabilities),
+            look=look,
+            first=first,
+            retries_first=retries_first,
+        )
+        asked_at = self._environment.monotonic()
+        try:
+            claimed = await self._store.claim(request)
+        except UnknownWorker:  # the store was emptied, or is another one than before
+            await self._store.register(self._claims.worker)
+            return 0
+        self._outage.succeeded()
+        if claimed:
+            self._counters.add(count.CLAIMED, len(claimed))
+            self._take(claimed, asked_at)
+        return len(claimed)
+
+    async def _give_back_unknown(self) -> None:
+        """Release leases whose claim's answer never arrived: nobody would run them until they lapse."""
+        mine = self._held()
+        lost = [lease for lease in await self._store.holding(self.worker_id) if lease not in mine]
+        if lost:
+            view = await self._store.get([lease.job_id for lease in lost])
+            outcome = Released("its claim was never answered")
+            await self._store.settle(
+                [
+                    Settlement(lease, settle(outcome, job.policy.retry, job.failures, job.created_at, self._environment.random))
+                    for lease, job in zip(lost, view, strict=True)
+                    if job is not None
+                ]
+            )

@@ -1,0 +1,74 @@
+"""A task made ready to run: its function behind the middlewares and its executor."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from holdfast.errors import BadArgs, HoldfastError
+from holdfast.runtime.executor.port import Encoded
+from holdfast.tasks.options import Executor as Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from holdfast.core.lease import Claimed
+    from holdfast.runtime.executor.port import Executor
+    from holdfast.tasks.context import Channel, Job
+    from holdfast.tasks.task import Task
+
+Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+CallNext: TypeAlias = "Callable[[Job], Awaitable[Any]]"
+Middleware: TypeAlias = "Callable[[Job, CallNext], Awaitable[Any]]"
+"""Wraps every attempt: `async def middleware(job, call_next): … return await call_next(job)`. The first is the outermost."""
+
+
+class UnreadableArgs(HoldfastError):
+    """The args of a job do not decode under this worker's declaration of the task."""
+
+
+class Entry:
+    """How a worker runs one task."""
+
+    __slots__ = ("_executor", "_middlewares", "cancellable", "task")
+
+    def __init__(self, task: Task[..., Any], executor: Executor | None, middlewares: Sequence[Middleware]) -> None:
+        self.task = task
+        self._executor = executor
+        self._middlewares = tuple(middlewares)
+        self.cancellable = task.executor is not Kind.THREAD
+        """Whether cancelling it stops it. A thread is only asked; what it gives in the end may still count."""
+
+    async def run(self, claimed: Claimed, job: Job, channel: Channel) -> str:
+        """Run one attempt and return the JSON text of its result; raises what the function raised."""
+        try:
+            arguments = self.task.args.decode(claimed.args)
+        except BadArgs as error:
+            raise UnreadableArgs(str(error)) from error
+        if not self._middlewares:
+            value = await self._run(claimed, channel, arguments, job)
+        else:
+            call: CallNext = partial(self._run, claimed, channel, arguments)
+            for middleware in reversed(self._middlewares):
+                call = partial(_through, middleware, call)
+            value = await call(job)
+        return value.text if isinstance(value, Encoded) else self.task.results.encode(value)
+
+    async def _run(
+        self, claimed: Claimed, channel: Channel, arguments: tuple[tuple[Any, ...], dict[str, Any]], job: Job
+    ) -> Any:
+        if self._executor is not None:
+            return await self._executor.run(self.task, claimed, job, channel)
+        args, kwargs = arguments
+        if (name := self.task.job_parameter) is not None:
+            kwargs[name] = job
+        return await self.task.function(*args, **kwargs)
+
+    def stop(self, job: Job) -> None:
+        """Pass on that a running attempt should stop by itself."""
+        if self._executor is not None and job.abort.reason is not None:
+            self._executor.stop(job, job.abort.reason)
+
+
+async def _through(middleware: Middleware, call_next: CallNext, job: Job) -> Any:
+    return await middleware(job, call_next)

@@ -1,0 +1,1 @@
+"""How functions are run: on the event loop, in threads, in processes, or as programs."""

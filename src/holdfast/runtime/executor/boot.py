@@ -1,0 +1,65 @@
+"""The first steps of every process that a worker starts. Run as a file, before anything of Holdfast can be imported.
+
+    boot.py child   SOCKET PARENT            become the child of a `process` slot
+    boot.py program REPORT PARENT ARGV …     become a program; a failure to do so is told to the descriptor REPORT
+
+Either is killed by the kernel when the worker ends. The new process sees to that itself: in a `preexec_fn` it would mean to
+fork a worker full of threads and to copy its page tables.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1  # nothing is imported here that is not needed: `typing` alone would double the time
+NOT_RUN = 127
+
+
+def main() -> None:
+    """Become what the arguments say."""
+    role, descriptor, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    _die_with(parent)
+    if role == "child":
+        del sys.argv[1:]
+        _child(descriptor)
+    else:
+        _program(descriptor, sys.argv[4:])
+
+
+def _die_with(parent: int) -> None:
+    """Have this process killed when the thread that started it ends. Kept when it executes a program."""
+    try:
+        import ctypes  # noqa: PLC0415  not every Python has it
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (ImportError, OSError, AttributeError):
+        return  # no Linux: a child still notices that its socket is closed
+    if os.getppid() != parent:
+        os._exit(1)  # it ended meanwhile
+
+
+def _child(descriptor: int) -> None:
+    import json  # noqa: PLC0415  programs need none of this
+
+    with open(descriptor, "rb", buffering=0, closefd=False) as line:
+        sys.path[:] = json.loads(line.readline())
+    from holdfast.runtime.executor.child import main as serve  # noqa: PLC0415  now that it can be found
+
+    serve(descriptor)
+
+
+def _program(report: int, argv: list[str]) -> None:
+    os.set_inheritable(report, False)  # noqa: FBT003  its only form
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them, and the program would inherit that
+    try:
+        os.execvp(argv[0], argv)  # noqa: S606  no shell; what to run is what the user's code says
+    except OSError as error:
+        os.write(report, str(error.errno).encode())
+        os._exit(NOT_RUN)
+
+
+if __name__ == "__main__":
+    main()

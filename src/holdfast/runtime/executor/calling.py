@@ -1,0 +1,63 @@
+"""Calling the function of a task, and what its errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.classify import outcome_of
+from holdfast.runtime.executor.port import RemoteError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from holdfast.core.outcome import Outcome
+    from holdfast.tasks.context import Job
+    from holdfast.tasks.task import Task
+
+_HERE: Final = str(Path(__file__).parent)
+
+
+def arguments(task: Task[..., Any], args: str, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what to call the function with, the job included where it is asked for. Raises `BadArgs`."""
+    positional, named = task.args.decode(args)
+    if task.job_parameter is not None:
+        named[task.job_parameter] = job
+    return positional, named
+
+
+def call(task: Task[..., Any], positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Call the function from blocking code and return what it gives; one that awaits gets an event loop of its own."""
+    given = task.function(*positional, **named)
+    return asyncio.run(given) if inspect.iscoroutine(given) else given
+
+
+def outcome_of_error(task: Task[..., Any], error: BaseException) -> Outcome:
+    """Return what an error of the function means by the rules of its task, with its traceback."""
+    return outcome_of(error, task.classification, traceback=traceback_of(error))
+
+
+def raisable(task: Task[..., Any], error: BaseException) -> Exception:
+    """Return an error of the function in a form that a coroutine can raise.
+
+    `SystemExit` would end the event loop, `CancelledError` would pass for a cancellation of the attempt, and no coroutine
+    can raise `StopIteration`.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return RemoteError(outcome_of_error(task, error))
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of an error as text, from the first frame that is not the executor's."""
+    return "".join(traceback.format_exception(type(error), error, _first_foreign(error.__traceback__)))
+
+
+def _first_foreign(frame: TracebackType | None) -> TracebackType | None:
+    first = frame
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_HERE):
+        first = first.tb_next
+    return first or frame

@@ -1,0 +1,220 @@
+"""The heartbeat: extends leases from a thread of its own, with a connection of its own.
+
+A handler that blocks the event loop, or a sync one that never comes up for air, does not lose its lease. What cannot be
+extended in time is asked to stop before anybody else may start it. Nothing is extended beyond its execution time-out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.core.abort import AbortReason, reason_of
+from holdfast.errors import HoldfastError, StoreUnavailable, UnknownWorker
+from holdfast.runtime import counters as count
+from holdfast.runtime.service import wait_for_event
+from holdfast.store.port import Beat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from holdfast.core.environment import LoopThread
+    from holdfast.core.lease import Lease
+    from holdfast.runtime.attempt import Attempt
+    from holdfast.runtime.base import Base
+    from holdfast.runtime.watchdog import Watchdog
+    from holdfast.store.port import Store, Worker
+
+logger = logging.getLogger("holdfast.worker")
+
+BEAT: Final = 20.0
+"""Seconds between the signs of life of a worker."""
+BATCH: Final = 1000
+GUARD: Final = 0.25
+"""Seconds between looks at the clock while jobs run."""
+
+
+class Heartbeat:
+    """Extends what is held. `abort` and `enable` are called from the heartbeat's thread."""
+
+    def __init__(
+        self,
+        base: Base,
+        worker: Worker,
+        held: Mapping[Lease, Attempt],
+        watchdog: Watchdog,
+        *,
+        make_store: Callable[[], Store],
+        abort: Callable[[Attempt, AbortReason], None],
+        enable: Callable[[bool], None],
+    ) -> None:
+        self._worker = worker
+        self._make_store = make_store
+        self._held = held
+        self._environment = base.environment
+        self._outage = base.outage
+        self._counters = base.counters
+        self._watchdog = watchdog
+        self._abort = abort
+        self._enable = enable
+        self._thread: LoopThread | None = None
+        self._wake = asyncio.Event()
+        self._guard_wake = asyncio.Event()
+        self._stopping = False
+        self._urgent = False
+        self._beat_at = 0.0
+        self._sleeps_until = 0.0
+        self._guard_rests = False
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = self._environment.loop_thread("holdfast-heartbeat", self._main)
+
+    def notice(self, attempts: Sequence[Attempt]) -> None:
+        """Take note of new leases: one of them may be due before the next beat. From the worker's event loop."""
+        if self._thread is None:
+            return
+        if min(attempt.extend_at for attempt in attempts) < self._sleeps_until:
+            self._sleeps_until = 0.0
+            self._thread.call(self._wake_all)
+        elif self._guard_rests:
+            self._guard_rests = False
+            self._thread.call(self._guard_wake.set)
+
+    def hurry(self) -> None:
+        """Look at every lease now: somebody says that one was touched. From any thread."""
+        if self._thread is not None:
+            self._urgent = True
+            self._thread.call(self._wake.set)
+
+    async def stop(self) -> None:
+        """Have the thread end, and wait for it."""
+        if self._thread is not None:
+            self._stopping = True
+            self._thread.call(self._wake_all)
+            await self._thread.join()
+            self._thread = None
+
+    def _wake_all(self) -> None:
+        self._wake.set()
+        self._guard_wake.set()
+
+    async def _main(self) -> None:
+        store = self._make_store()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._beats(store))
+                group.create_task(self._guards(store))
+        finally:
+            await store.close()
+
+    async def _beats(self, store: Store) -> None:
+        opened = False
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                if not opened:
+                    await store.open()
+                    opened = True
+                await self._beat(store)
+                await self._extend_due(store)
+            except StoreUnavailable as error:
+                self._counters.add(count.HEARTBEAT_FAILURES)
+                rest = self._outage.failed(error)
+            except Exception:
+                self._counters.add(count.HEARTBEAT_FAILURES)
+                logger.exception("heartbeat: an error of its own; it goes on")
+                rest = 1.0
+            else:
+                self._outage.succeeded()
+                rest = self._until_next()
+            self._sleeps_until = self._environment.monotonic() + rest
+            await wait_for_event(self._wake, rest)
+        if opened:
+            await self._last_beat(store)
+
+    async def _last_beat(self, store: Store) -> None:
+        """Leave the final counts behind."""
+        self._beat_at = 0.0
+        try:
+            await self._beat(store)
+        except HoldfastError as error:
+            logger.warning("the last counters could not be written: %s", error)
+
+    def _until_next(self) -> float:
+        now = self._environment.monotonic()
+        due = [attempt.extend_at for attempt in self._extendable()]
+        return max(0.0, min([*due, self._beat_at], default=now) - now)
+
+    def _extendable(self) -> list[Attempt]:
+        now = self._environment.monotonic()
+        return [attempt for attempt in list(self._held.values()) if attempt.extendable(now)]
+
+    async def _beat(self, store: Store) -> None:
+        now = self._environment.monotonic()
+        if now < self._beat_at:
+            return
+        counters = msgspec.json.encode(self._counters.snapshot()).decode()
+        try:
+            signal = await store.beat(Beat(worker=self._worker.id, counters=counters))
+        except UnknownWorker:
+            await store.register(self._worker)
+            return
+        self._beat_at = now + BEAT * (0.9 + 0.2 * self._environment.random())
+        self._enable(not signal.disabled)
+
+    async def _extend_due(self, store: Store) -> None:
+        """Extend what is due soon, all in one statement; or everything, when somebody said that a lease was touched."""
+        urgent, self._urgent = self._urgent, False
+        now = self._environment.monotonic()
+        due = [one for one in self._extendable() if urgent or one.extend_at <= now + one.claimed.lease_seconds / 6]
+        for start in range(0, len(due), BATCH):
+            await self._extend(store, due[start : start + BATCH])
+
+    async def _extend(self, store: Store, attempts: Sequence[Attempt]) -> None:
+        asked_at = self._environment.monotonic()
+        answers = await store.extend([attempt.lease for attempt in attempts])
+        self._counters.add(count.HEARTBEATS)
+        for attempt, answer in zip(attempts, answers, strict=True):
+            reason = reason_of(answer.hold)
+            if answer.expires_at is not None:
+                attempt.extended(asked_at)
+            if attempt.finished:
+                continue  # its settlement is on the way, and answers for itself
+            if reason is not None:
+                self._counters.add(count.STALE, label="extend")
+                self._abort(attempt, reason)
+            elif answer.cancel_requested:
+                self._abort(attempt, AbortReason.CANCELED)
+
+    async def _guards(self, store: Store) -> None:
+        """Watch the clock while jobs run, whatever the store or the event loop is doing."""
+        while not self._stopping:
+            self._guard_wake.clear()
+            self._guard_rests = True  # before looking: what is claimed meanwhile must wake it
+            soonest = self._guard()
+            await self._watchdog.check(store, list(self._held.values()))
+            self._guard_rests = soonest is None
+            await wait_for_event(self._guard_wake, soonest)
+
+    def _guard(self) -> float | None:
+        """Stop what ran out of time; returns when to look again, `None` while nothing is held."""
+        now = self._environment.monotonic()
+        soonest: float | None = None
+        for attempt in list(self._held.values()):
+            if attempt.finished or attempt.abort.is_set():
+                soonest = min(soonest or GUARD, GUARD)
+                continue
+            if now >= attempt.held_until - attempt.margin:
+                self._abort(attempt, AbortReason.EXPIRED)
+            elif attempt.deadline is not None and now >= attempt.deadline:
+                self._abort(attempt, AbortReason.TIMEOUT)
+            else:
+                ends = [attempt.held_until - attempt.margin - now]
+                if attempt.deadline is not None:
+                    ends.append(attempt.deadline - now)
+                soonest = min([soonest or GUARD, GUARD, *ends])
+        return soonest

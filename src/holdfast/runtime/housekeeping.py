@@ -1,0 +1,110 @@
+"""What every worker does for the whole fleet besides its jobs. Several at once do no harm; none of it needs a leader."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from holdfast.notify.port import Hint
+from holdfast.runtime import counters as count
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from holdfast.runtime.base import Base
+    from holdfast.store.port import Retention
+
+logger = logging.getLogger("holdfast.worker")
+
+BATCH: Final = 1000
+ALARM: Final = 5.0
+ALARM_UNHINTED: Final = 1.0
+"""The promoter looks at least this often, while hints of scheduled jobs arrive and while they do not."""
+SOONEST: Final = 0.001
+OFFLINE_AFTER: Final = 300.0
+
+
+class Promoter:
+    """Makes due jobs ready; the next due time sets its alarm."""
+
+    interval = ALARM
+
+    def __init__(self, base: Base) -> None:
+        self._store = base.store
+        self._notifier = base.notifier
+
+    async def tick(self) -> float | None:
+        """Promote what is due; returns when to come again."""
+        promoted = await self._store.promote(BATCH)
+        if promoted.queues:
+            self._notifier.hint(Hint(promoted.queues))
+        if promoted.count >= BATCH:
+            return 0.0
+        alarm = ALARM if self._notifier.healthy else ALARM_UNHINTED
+        return alarm if promoted.next_due is None else min(alarm, max(SOONEST, promoted.next_due))
+
+
+class Reaper:
+    """Settles leases that lapsed: any worker reaps any task, its own first."""
+
+    interval = 5.0
+
+    def __init__(self, base: Base, tasks: frozenset[str]) -> None:
+        self._store = base.store
+        self._notifier = base.notifier
+        self._counters = base.counters
+        self._tasks = tasks
+
+    async def tick(self) -> float | None:
+        """Reap a batch; returns at once for more."""
+        reaped = await self._store.reap(BATCH, tasks=self._tasks)
+        for one in reaped:
+            self._counters.add(count.RECOVERED, label=one.write.event)
+            logger.warning("job %s (%s), attempt %d: its lease lapsed (%s)", one.job_id, one.task, one.attempt, one.write.event)
+        if reaped:
+            self._notifier.hint(
+                Hint(frozenset(one.queue for one in reaped), later=True, jobs=frozenset(one.job_id for one in reaped))
+            )
+        return 0.0 if len(reaped) >= BATCH else None
+
+
+class Sweeper:
+    """Ends waiting jobs past their time, frees waiters whose blockers ended unseen, marks silent workers offline."""
+
+    interval = 5.0
+
+    def __init__(self, base: Base) -> None:
+        self._store = base.store
+        self._notifier = base.notifier
+
+    async def tick(self) -> float | None:
+        """Sweep a batch of each; returns at once for more."""
+        dropped = await self._store.drop_overdue(BATCH)
+        freed = await self._store.unblock(BATCH)
+        if freed:
+            self._notifier.hint(Hint(later=True, anything=True))
+        for worker in await self._store.mark_offline(OFFLINE_AFTER):
+            logger.warning("worker %s has not been heard of for %d s: it is marked offline", worker, OFFLINE_AFTER)
+        return 0.0 if max(dropped, freed) >= BATCH else None
+
+
+class Pruner:
+    """Deletes terminal jobs past their retention, walking the archive a piece at a time."""
+
+    interval = 60.0
+
+    def __init__(self, base: Base, retention: Retention) -> None:
+        self._store = base.store
+        self._retention = retention
+        self._after: UUID | None = None
+
+    async def tick(self) -> float | None:
+        """Prune a piece; soon again while the walk goes on."""
+        if not self._retention.seconds():
+            return None
+        pruned = await self._store.prune(self._retention, limit=BATCH, after=self._after)
+        self._after = pruned.after
+        if pruned.after is None:
+            return None
+        # what is too young to be pruned is walked at leisure: it must be seen again, and costs the jobs nothing
+        return 0.05 if pruned.count else 1.0

@@ -1,0 +1,71 @@
+"""Log records made while a job runs belong to it: they are kept with the job, and pass on like any other."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+import msgspec
+
+from holdfast.tasks.context import Job, current_job
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "holdfast_fields", "holdfast_job", "taskName"}
+
+
+class JobLogHandler(logging.Handler):
+    """Sends records to the log of the job in whose context they were made. Added to the root logger by a running worker."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass on a record that belongs to a job."""
+        job = job_of(record)
+        if job is None or record.name.startswith("holdfast.worker"):
+            return
+        try:
+            job.channel.log(record.levelname.lower(), record.name, text_of(record), fields_text(record))
+        except Exception:  # noqa: BLE001  a log line that cannot be kept must not hurt the job that wrote it
+            self.handleError(record)
+
+
+class JobContextFilter(logging.Filter):
+    """Puts the running job's id, task and attempt on every record, for formatters: `%(job_id)s`, `%(task)s`, `%(attempt)s`."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass, with its context."""
+        job = job_of(record)
+        record.job_id = "" if job is None else str(job.id)
+        record.task = "" if job is None else job.task
+        record.attempt = 0 if job is None else job.attempt
+        return True
+
+
+def job_of(record: logging.LogRecord) -> Job | None:
+    """Return the job a record belongs to."""
+    job = getattr(record, "holdfast_job", None)
+    return job if isinstance(job, Job) else current_job.get()
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what was logged besides the message: the fields of `job.log`, and `extra=`."""
+    extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    for name in ("job_id", "task", "attempt"):
+        extra.pop(name, None)
+    return {**extra, **getattr(record, "holdfast_fields", {})}
+
+
+def text_of(record: logging.LogRecord) -> str:
+    """Return the message of a record, with its traceback where it has one."""
+    text = record.getMessage()
+    if record.exc_info:
+        text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+    return text
+
+
+def fields_text(record: logging.LogRecord) -> str:
+    """Return the fields of a record as JSON text; what JSON does not know is written as Python would show it."""
+    fields = fields_of(record)
+    if not fields:
+        return "{}"
+    with contextlib.suppress(Exception):
+        return msgspec.json.encode(fields, enc_hook=repr).decode()
+    return "{}"

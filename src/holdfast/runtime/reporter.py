@@ -1,0 +1,247 @@
+"""What running jobs report (progress, stages, log lines, checkpoints), gathered and written in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import StaleLease, StoreUnavailable
+from holdfast.runtime import counters as count
+from holdfast.store.port import Checkpoint, LogLine, Progress, Settled, StageMark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from holdfast.core.lease import Lease
+    from holdfast.core.states import Event
+    from holdfast.runtime.attempt import Attempt
+    from holdfast.runtime.base import Base
+    from holdfast.store.port import Part
+
+logger = logging.getLogger("holdfast.worker")
+
+LINGER: Final = 0.02
+"""Reports that follow one another within this many seconds are written together."""
+MOST_LINES: Final = 10_000
+"""An attempt that logs more than this is cut off, with a note."""
+BATCH: Final = 500
+
+
+class Reporter:
+    """Writes reports under the leases of their jobs. A refused one means that the lease is lost: `lost` is told."""
+
+    def __init__(self, base: Base, lost: Callable[[Lease], None]) -> None:
+        self._store = base.store
+        self.environment = base.environment
+        self._outage = base.outage
+        self._counters = base.counters
+        self._lost = lost
+        self.loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._progress: dict[Lease, Progress] = {}
+        self._marks: list[tuple[float, StageMark]] = []
+        self._lines: list[tuple[float, LogLine]] = []
+        self._checkpoints: list[tuple[Checkpoint, asyncio.Future[None]]] = []
+        self._wake = asyncio.Event()
+        self._clean = asyncio.Event()
+        self._clean.set()
+        self._hurry = asyncio.Event()
+        self._stopping = False
+
+    def on_loop(self) -> bool:
+        """Tell whether the caller is on the worker's event loop, where nothing may block."""
+        return threading.get_ident() == self._thread
+
+    def add(self, function: Callable[..., None], *args: Any) -> None:
+        """Do something with the buffers: here, or on the event loop when called from elsewhere."""
+        if self.on_loop():
+            function(*args)
+        else:
+            self.loop.call_soon_threadsafe(function, *args)
+
+    def progress(self, update: Progress) -> None:
+        """Note progress; only the last before a write counts."""
+        self._progress[update.lease] = update
+        self._dirty()
+
+    def mark(self, at: float, mark: StageMark) -> None:
+        """Note a stage entered or left at this time (monotonic)."""
+        self._marks.append((at, mark))
+        self._dirty()
+
+    def line(self, at: float, line: LogLine) -> None:
+        """Note a line of a log written at this time (monotonic)."""
+        self._lines.append((at, line))
+        self._dirty()
+
+    def checkpoint(self, checkpoint: Checkpoint) -> asyncio.Future[None]:
+        """Note a part; the future is done when it is stored, or holds `StaleLease`."""
+        future: asyncio.Future[None] = self.loop.create_future()
+        future.add_done_callback(_retrieved)
+        self._checkpoints.append((checkpoint, future))
+        self._dirty()
+        self._hurry.set()
+        return future
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine on the worker's event loop from another thread, and wait for it."""
+        asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    async def flush(self) -> None:
+        """Wait until everything reported so far is written or refused."""
+        if not self._clean.is_set():
+            self._hurry.set()
+            await self._clean.wait()
+
+    def stop(self) -> None:
+        """Have it end when everything is written."""
+        self._stopping = True
+        self._hurry.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write until stopped and nothing is left."""
+        while not (self._stopping and self._clean.is_set()):
+            await self._wake.wait()
+            if not self._hurry.is_set():
+                await _linger(self._hurry)
+            self._wake.clear()
+            self._hurry.clear()
+            await self._write()
+            if not (self._progress or self._marks or self._lines or self._checkpoints):
+                self._clean.set()
+
+    def _dirty(self) -> None:
+        self._clean.clear()
+        self._wake.set()
+
+    async def _write(self) -> None:
+        marks, self._marks = self._marks, []
+        lines, self._lines = self._lines, []
+        checkpoints, self._checkpoints = self._checkpoints, []
+        progress, self._progress = list(self._progress.values()), {}
+        await self._send("stage", self._store.mark, marks, lambda items: [self._aged(*item) for item in items])
+        await self._send("log", self._store.log, lines, lambda items: [self._aged(*item) for item in items])
+        await self._send("progress", self._store.progress, progress, lambda items: items)
+        answers = await self._send(
+            "checkpoint", self._store.checkpoint, checkpoints, lambda items: [checkpoint for checkpoint, _ in items]
+        )
+        for (checkpoint, future), answer in zip(checkpoints, answers, strict=True):
+            if future.done():
+                continue
+            if answer is Settled.STALE:
+                part, job_id = checkpoint.part.name, checkpoint.lease.job_id
+                future.set_exception(StaleLease(f"part {part!r} of job {job_id} was not stored: the lease is lost"))
+            else:
+                future.set_result(None)
+
+    def _aged(self, at: float, item: Any) -> Any:
+        """Say how long ago it was: the store's clock decides what time that makes."""
+        return type(item)(**{name: getattr(item, name) for name in item.__struct_fields__} | {"age": self._age(at)})
+
+    def _age(self, at: float) -> float:
+        return max(0.0, self.environment.monotonic() - at)
+
+    async def _send(
+        self, kind: str, write: Callable[[Any], Awaitable[list[Settled]]], items: Sequence[Any], requests: Callable[[Any], Any]
+    ) -> list[Settled]:
+        """Write reports of one kind, again until the store answers; returns its answers in order."""
+        answers: list[Settled] = []
+        for start in range(0, len(items), BATCH):
+            batch = items[start : start + BATCH]
+            answers += await self._until_answered(kind, write, batch, requests)
+        return answers
+
+    async def _until_answered(
+        self, kind: str, write: Callable[[Any], Awaitable[list[Settled]]], items: Sequence[Any], requests: Callable[[Any], Any]
+    ) -> list[Settled]:
+        while True:
+            sent = requests(items)
+            try:
+                answers = await write(sent)
+            except StoreUnavailable as error:
+                await asyncio.sleep(self._outage.failed(error))
+                continue
+            except Exception:
+                logger.exception("reports (%s) cannot be written; they are dropped", kind)
+                return [Settled.STALE] * len(items)
+            self._outage.succeeded()
+            for request, answer in zip(sent, answers, strict=True):
+                if answer is Settled.STALE:
+                    self._counters.add(count.STALE, label=kind)
+                    self._lost(request.lease)
+            return answers
+
+
+class AttemptChannel:
+    """The channel of one attempt that runs in this process: on the event loop or in a thread."""
+
+    __slots__ = ("_attempt", "_lines", "_reporter")
+
+    def __init__(self, attempt: Attempt, reporter: Reporter) -> None:
+        self._attempt = attempt
+        self._reporter = reporter
+        self._lines = 0
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return self._reporter.environment.monotonic()
+
+    def progress(self, percent: float, step: str, message: str) -> None:
+        """Pass on how far the job is."""
+        self._attempt.reported = True
+        self._reporter.add(self._reporter.progress, Progress(self._attempt.lease, percent, step, message))
+
+    def stage(self, name: str, event: Event) -> None:
+        """Pass on that a stage was entered or left."""
+        self._attempt.reported = True
+        mark = StageMark(lease=self._attempt.lease, name=name, event=event)
+        self._reporter.add(self._reporter.mark, self.monotonic(), mark)
+
+    def log(self, level: str, logger: str, message: str, fields: str) -> None:
+        """Pass on a line of the job's log; `fields` is JSON text."""
+        self._lines += 1
+        if self._lines > MOST_LINES:
+            return
+        if self._lines == MOST_LINES:
+            level, message, fields = "warning", f"more than {MOST_LINES:,} lines: the rest of this attempt is not kept", "{}"
+        self._attempt.reported = True
+        line = LogLine(lease=self._attempt.lease, message=message, level=level, logger=logger, fields=fields)
+        self._reporter.add(self._reporter.line, self.monotonic(), line)
+
+    def checkpoint(self, part: Part) -> Awaitable[None]:
+        """Write a part. In a thread: done when this returns. On the event loop: done when awaited."""
+        self._attempt.reported = True
+        checkpoint = Checkpoint(self._attempt.lease, part)
+        if self._reporter.on_loop():
+            return self._reporter.checkpoint(checkpoint)
+
+        async def stored() -> None:
+            await self._reporter.checkpoint(checkpoint)
+
+        self._reporter.run_coroutine(stored())
+        return _Stored()
+
+
+class _Stored(Awaitable[None]):
+    """What a checkpoint gives that is stored already."""
+
+    def __await__(self) -> Any:
+        return iter(())
+
+
+def _retrieved(future: asyncio.Future[None]) -> None:
+    # a checkpoint need not be awaited, and its refusal is no news to a handler that is being stopped
+    if not future.cancelled():
+        future.exception()
+
+
+async def _linger(hurry: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(LINGER):
+            await hurry.wait()
+    except TimeoutError:
+        return

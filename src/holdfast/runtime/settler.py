@@ -1,0 +1,126 @@
+"""Settlements: gathered while one batch is being written, written as the next, repeated until answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.outcome import Error, Failed
+from holdfast.core.settle import settle
+from holdfast.core.states import Event, State
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.notify.port import Hint
+from holdfast.runtime import counters as count
+from holdfast.store.port import Settled, Settlement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.core.outcome import Outcome
+    from holdfast.runtime.attempt import Attempt
+    from holdfast.runtime.base import Base
+
+logger = logging.getLogger("holdfast.worker")
+
+BATCH: Final = 500
+_RETRIES: Final = frozenset({Event.RETRY, Event.RETRY_LATER})
+
+
+class Settler:
+    """Writes what attempts gave. An attempt is held until its settlement is confirmed: `confirmed` is told then.
+
+    A settlement whose answer was lost is sent again: the token makes that safe.
+    """
+
+    def __init__(self, base: Base, confirmed: Callable[[Sequence[Attempt]], None]) -> None:
+        self._store = base.store
+        self._environment = base.environment
+        self._outage = base.outage
+        self._counters = base.counters
+        self._notifier = base.notifier
+        self._confirmed = confirmed
+        self._waiting: list[tuple[Attempt, Settlement]] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
+
+    def submit(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Have the outcome of an attempt written. Returns at once."""
+        claimed = attempt.claimed
+        # the store's time as far as this worker knows: when it was claimed there, and how long ago that was here
+        now = claimed.claimed_at + timedelta(seconds=self._environment.monotonic() - attempt.claimed_at)
+        retry, rng = claimed.policy.retry, self._environment.random
+        try:
+            write = settle(outcome, retry, claimed.failures, now, rng)
+        except HoldfastError as error:  # what it gave cannot be written: that is its outcome then
+            write = settle(Failed(Error("BAD_OUTCOME", str(error)), fatal=True), retry, claimed.failures, now, rng)
+        attempt.finished = True
+        self._waiting.append((attempt, Settlement(attempt.lease, write)))
+        self._idle.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write until stopped and nothing is left."""
+        while self._waiting or not self._stopping:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                # attempts that end in this very turn of the event loop go with this batch
+                await asyncio.sleep(0)
+                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                answers = await self._write([settlement for _, settlement in batch])
+                self._account(batch, answers)
+            self._idle.set()
+
+    def stop(self) -> None:
+        """Have it end when everything is written."""
+        self._stopping = True
+        self._wake.set()
+
+    async def flush(self) -> None:
+        """Wait until everything submitted so far is confirmed."""
+        await self._idle.wait()
+
+    async def _write(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        while True:
+            try:
+                answers = await self._store.settle(settlements)
+            except StoreUnavailable as error:
+                await asyncio.sleep(self._outage.failed(error))
+            except Exception:
+                if len(settlements) > 1:  # one that cannot be written must not take its neighbours with it
+                    return [answer for one in settlements for answer in await self._write([one])]
+                logger.exception("job %s: its outcome cannot be written; its lease will lapse", settlements[0].lease.job_id)
+                return [Settled.STALE]
+            else:
+                self._outage.succeeded()
+                return answers
+
+    def _account(self, batch: Sequence[tuple[Attempt, Settlement]], answers: Sequence[Settled]) -> None:
+        queues: set[str] = set()
+        later = False
+        for (attempt, settlement), answer in zip(batch, answers, strict=True):
+            write, claimed = settlement.write, attempt.claimed
+            if answer is Settled.STALE:
+                self._counters.add(count.STALE, label="settle")
+                logger.warning(
+                    "job %s (%s), attempt %d: the lease was lost, so its outcome (%s) is refused",
+                    claimed.job_id,
+                    claimed.task,
+                    claimed.attempt,
+                    write.event,
+                )
+                continue
+            self._counters.add(count.SETTLED, label=write.event)
+            if write.event in _RETRIES and write.error is not None:
+                self._counters.add(count.RETRIES, label=write.error.code)
+            if write.state is State.READY:
+                queues.add(claimed.queue)
+            elif write.state is State.SCHEDULED:
+                later = True
+        self._confirmed([attempt for attempt, _ in batch])
+        if queues or later:
+            self._notifier.hint(Hint(frozenset(queues), later))

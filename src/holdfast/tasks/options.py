@@ -1,0 +1,128 @@
+"""What is said about a task when it is declared, and about a job when it is enqueued."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence  # noqa: TC003  dataclass fields, kept readable for introspection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, TypedDict, TypeVar
+
+from holdfast.core.classify import Verdict  # noqa: TC001  a dataclass field
+from holdfast.core.job import DEFAULT_LEASE, DEFAULT_POLICY, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT, OnConflict
+from holdfast.core.retry import Retry
+from holdfast.errors import BadJob, BadTask
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+PRIORITIES: Final = {"low": 2, "normal": DEFAULT_PRIORITY, "high": 8}
+
+
+class Executor(StrEnum):
+    """How a function is run."""
+
+    ASYNC = "async"
+    """On the worker's event loop. For functions that await."""
+    THREAD = "thread"
+    """In a thread of the worker. For ordinary functions."""
+    PROCESS = "process"
+    """In a process of its own: killed at its time-out, and a crash costs nobody else anything."""
+    COMMAND = "command"
+    """The function returns a `Command`: a program that is run in its place."""
+
+
+class Missed(StrEnum):
+    """What becomes of the slots of a periodic task that passed while no worker ran."""
+
+    LATEST = "latest"
+    """The latest one is made up for, the others are passed over."""
+    ALL = "all"
+    """Each is made up for, in order."""
+    SKIP = "skip"
+    """None is."""
+
+
+class JobOptions(TypedDict, total=False):
+    """What `task.options(…)` takes; what is left out stays as the task says."""
+
+    delay: float | timedelta
+    """Seconds from now until it may run."""
+    run_at: datetime
+    """When it may run; a past time means now."""
+    queue: str
+    priority: int | str
+    """0-9, higher first, or low, normal, high."""
+    key: str
+    """At most one live job of this task (or `key_scope`) has it."""
+    key_scope: str
+    key_window: float | timedelta
+    """Hold the key for so long from the enqueue, also when the job has ended."""
+    on_conflict: OnConflict | str
+    """skip, replace or debounce."""
+    expires_in: float | timedelta
+    """End it as canceled if it still waits then."""
+    retry: Retry | int | None
+    timeout: float | timedelta | None
+    lease: float | timedelta
+    tags: Sequence[str]
+    trace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """What is said about a task when it is declared."""
+
+    queue: str = DEFAULT_QUEUE
+    priority: int = DEFAULT_PRIORITY
+    retry: Retry = DEFAULT_POLICY.retry
+    timeout: float | None = DEFAULT_TIMEOUT
+    lease: float = DEFAULT_LEASE
+    executor: Executor = Executor.ASYNC
+    key: str | Callable[..., str] | None = None
+    key_scope: str | None = None
+    key_window: float | None = None
+    on_conflict: OnConflict = OnConflict.SKIP
+    expires_in: float | None = None
+    tags: tuple[str, ...] = ()
+    cron: str | None = None
+    timezone: str = "UTC"
+    missed: Missed = Missed.LATEST
+    codes: Mapping[str, Verdict] = field(default_factory=dict)
+    classify: Callable[[BaseException], Verdict | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """What is said about a queue: `app.queue(name, …)`."""
+
+    name: str
+    fifo: bool = False
+    weight: float = 1.0
+    max_depth: int | None = None
+
+
+def seconds(value: float | timedelta) -> float:
+    """Return a duration in seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def priority_of(value: int | str) -> int:
+    """Return a priority given by number or name."""
+    if isinstance(value, str):
+        if value not in PRIORITIES:
+            raise BadJob(f"{value!r} is none of {', '.join(PRIORITIES)}, nor a number from 0 to 9", path="priority")
+        return PRIORITIES[value]
+    return value
+
+
+def retry_of(value: Retry | int | None) -> Retry:
+    """Return a retry policy; a number is a budget of attempts, `None` an endless one."""
+    return value if isinstance(value, Retry) else Retry(max_attempts=value)
+
+
+def choice(kind: type[Choice], value: str, path: str, task: str) -> Choice:
+    """Return the member of an enumeration that `value` names; `BadTask` says which there are."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise BadTask(f"task {task!r}: {path}={value!r} is none of {', '.join(map(str, kind))}") from None

@@ -1,0 +1,53 @@
+"""Apps on every store, closed at the end of each test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from holdfast import Holdfast
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from tests.support.postgres import PostgresServers
+
+
+@pytest.fixture(scope="session")
+def postgres_database(postgres_servers: PostgresServers) -> str:
+    """The URL of a database on one real server, shared by the tests: each takes a schema of its own."""
+    return postgres_servers[18].create_database()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty store of each kind."""
+    if request.param == "memory":
+        return "memory://"
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/jobs.db"
+    return f"{request.getfixturevalue('postgres_database')}?schema=t{uuid4().hex}"
+
+
+@pytest_asyncio.fixture
+async def make_app(url: str) -> AsyncIterator[Callable[..., Holdfast]]:
+    """Apps on the store, closed afterwards."""
+    made: list[Holdfast] = []
+
+    def make(**options: Any) -> Holdfast:
+        made.append(Holdfast(url, **options))
+        return made[-1]
+
+    yield make
+    for app in made:
+        await app.close()
+
+
+@pytest.fixture
+def app(make_app: Callable[..., Holdfast]) -> Holdfast:
+    """One app on the store."""
+    return make_app()
