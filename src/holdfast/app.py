@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import os
 import socket
 import weakref
@@ -31,7 +32,7 @@ from holdfast.tasks.options import (
     retry_of,
     seconds,
 )
-from holdfast.tasks.task import AsyncTask, SyncTask, Task, check_importable, task_name
+from holdfast.tasks.task import AsyncTask, CommandTask, SyncTask, Task, check_importable, task_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -102,6 +103,8 @@ class Holdfast:
 
     def task(
         self,
+        function: None = None,
+        /,
         *,
         name: str | None = None,
         queue: str = "default",
@@ -129,9 +132,13 @@ class Holdfast:
         awaits runs async, any other in a thread. `key` (text with `{arg}` fields, or a function of the args) makes jobs
         unique while they are live. `cron` makes it periodic, in `timezone`. Raises `BadTask` for what cannot work.
         """
+        if function is not None:
+            raise BadTask("@app.task needs its parentheses: write @app.task()")
+        if isinstance(tags, str):
+            raise BadTask(f"tags={tags!r} is one text: write tags=[{tags!r}]")
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
-            label = name or task_name(function)
+            label = task_name(function) if name is None else name
             kind = self._executor_of(function, executor, label)
             options = TaskOptions(
                 queue=checked_name(queue, "queue"),
@@ -176,8 +183,8 @@ class Holdfast:
                 f"there are two tasks named {name!r}: {_where(there)} and {_where(function)}. "
                 "Give one of them another name with @app.task(name=…)"
             )
-        kind = AsyncTask if options.executor is Executor.ASYNC else SyncTask
-        task: Task[..., Any] = kind(function, name, options, self, max_bytes=self._max_bytes)
+        kinds: dict[Executor, type[Task[..., Any]]] = {Executor.ASYNC: AsyncTask, Executor.COMMAND: CommandTask}
+        task = kinds.get(options.executor, SyncTask)(function, name, options, self, max_bytes=self._max_bytes)
         if options.cron is not None:
             from holdfast.runtime.scheduler import check_cron  # noqa: PLC0415  cron is for those who use it
 
@@ -196,8 +203,8 @@ class Holdfast:
         is how many jobs may wait in it: an enqueue beyond raises `QueueFull`.
         """
         checked_name(name, "queue")
-        if not weight > 0:
-            raise BadSetting(f"queue {name!r}: weight must be above 0, not {weight}")
+        if type(weight) not in {int, float} or not 0 < weight < math.inf:
+            raise BadSetting(f"queue {name!r}: weight must be above 0, not {weight!r}")
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise BadSetting(f"queue {name!r}: max_depth must be a whole number from 1, not {max_depth}")
         self._queues[name] = QueueOptions(name, fifo, weight, max_depth)
@@ -320,6 +327,8 @@ class Holdfast:
         from holdfast import __version__  # noqa: PLC0415  a circle otherwise
         from holdfast.runtime.worker import RunningWorker, WorkerOptions  # noqa: PLC0415  only workers need all of it
 
+        if isinstance(queues, str):
+            raise BadSetting(f"queues={queues!r} is one text: write queues=[{queues!r}]")
         options = WorkerOptions(
             name=name or f"{socket.gethostname()}:{os.getpid()}",
             version=__version__,
@@ -391,6 +400,7 @@ class Holdfast:
 
     def close_sync(self) -> None:
         """Do as `close`, from blocking code."""
+        self._portal.refuse_on_loop("close")
         if self._portal.running:
             self._close_portal()
 

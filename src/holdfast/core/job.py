@@ -132,6 +132,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             raise BadJob(reason, path="trace")
 
     def _check_run_at(self, run_at: datetime) -> None:
+        if not isinstance(run_at, datetime):
+            raise BadJob(f"must be a datetime, not {type(run_at).__name__}", path="run_at")
         if self.delay:
             raise BadJob("give delay or run_at, not both", path="run_at")
         if run_at.tzinfo is None:

@@ -63,7 +63,7 @@ class Claimer:
         self._room = room
         self._take = take
         self._held = held
-        self._turns = Turns(claims.weights, claims.retry_share)
+        self._turns = Turns(claims.weights, claims.retry_share, claims.queues)
         self._wake = asyncio.Event()
         self._look = True
         self._hinted = False
@@ -150,6 +150,7 @@ class Claimer:
         self._outage.succeeded()
         if claimed:
             self._counters.add(count.CLAIMED, len(claimed))
+            self._turns.saw({one.queue for one in claimed})
             self._take(claimed, asked_at)
         return len(claimed)
 

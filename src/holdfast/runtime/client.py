@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.states import State
+from holdfast.core.states import TERMINAL, State
 from holdfast.errors import BadJob, JobCanceled, JobFailed, JobNotFound, NotAllowed, QueueFull
 from holdfast.notify.port import Hint
 from holdfast.runtime.waiting import Waiter
@@ -125,6 +125,11 @@ class Client:
     async def wait(self, job_id: UUID, timeout: float | None) -> JobView:
         """Return a job once it is terminal; raises `TimeoutError`, `JobNotFound`."""
         await self.open()
+        if timeout is not None and timeout <= 0:
+            view = await self.view(job_id)
+            if view.state not in TERMINAL:
+                raise TimeoutError(f"job {job_id} has not ended; it goes on")
+            return view
         return await self._waiter.wait(job_id, timeout)
 
     async def events(self, job_id: UUID) -> list[EventView]:

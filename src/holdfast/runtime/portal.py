@@ -34,11 +34,18 @@ class Portal:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the portal's thread and return what it gave."""
         try:
+            self.refuse_on_loop(getattr(coroutine, "__qualname__", "it").rpartition(".")[2])
+        except BlockingCallOnLoop:
+            coroutine.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(coroutine, self._started()).result()
+
+    def refuse_on_loop(self, name: str) -> None:
+        """Raise `BlockingCallOnLoop` where an event loop runs; `name` is the coroutine to use there."""
+        try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._started()).result()
-        name = getattr(coroutine, "__qualname__", "it").rpartition(".")[2]
-        coroutine.close()
+            return
         raise BlockingCallOnLoop(
             f"{name}_sync was called inside a running event loop, which it would block. Use: await ….{name}(…)"
         )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import StaleLease, StoreUnavailable
 from holdfast.runtime import counters as count
 from holdfast.store.port import Checkpoint, LogLine, Progress, Settled, StageMark
+from holdfast.tasks.context import Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from holdfast.core.lease import Lease
     from holdfast.core.states import Event
@@ -223,14 +223,7 @@ class AttemptChannel:
             await self._reporter.checkpoint(checkpoint)
 
         self._reporter.run_coroutine(stored())
-        return _Stored()
-
-
-class _Stored(Awaitable[None]):
-    """What a checkpoint gives that is stored already."""
-
-    def __await__(self) -> Any:
-        return iter(())
+        return Stored()
 
 
 def _retrieved(future: asyncio.Future[None]) -> None:

@@ -67,10 +67,13 @@ def slots_after(cron: str, timezone: str, moment: datetime) -> Iterator[datetime
 def last_slot(cron: str, timezone: str, moment: datetime) -> datetime:
     """Return the last slot that is not after a moment, in UTC."""
     later = (moment + timedelta(seconds=1)).astimezone(ZoneInfo(timezone))
-    for slot in CronSim(cron, later, reverse=True):
-        if slot <= moment:
-            return slot.astimezone(ZoneInfo("UTC"))
-    return moment
+    before = next(slot for slot in CronSim(cron, later, reverse=True) if slot <= moment).astimezone(ZoneInfo("UTC"))
+    # looking back misses a slot in the hour that daylight saving repeats: from there on look forward
+    for slot in slots_after(cron, timezone, before):
+        if slot > moment:
+            break
+        before = slot
+    return before
 
 
 class Scheduler:

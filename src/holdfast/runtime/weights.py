@@ -5,17 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class Turns:
-    """Smooth weighted round robin: over any stretch of claims each queue comes first in proportion to its weight."""
+    """Smooth weighted round robin: over any stretch of claims each queue comes first in proportion to its weight.
 
-    def __init__(self, weights: Mapping[str, float], retry_share: float) -> None:
-        self._weights = dict(weights) if len(set(weights.values())) > 1 else {}
-        self._credit = dict.fromkeys(self._weights, 0.0)
+    A queue that nobody said anything about has the weight 1; it takes part from the first job it was seen to have.
+    """
+
+    def __init__(self, weights: Mapping[str, float], retry_share: float, served: frozenset[str] | None = None) -> None:
+        self._said = weights
+        self._served = served
+        self._weights: dict[str, float] = {}
+        self._credit: dict[str, float] = {}
         self._retry_share = retry_share
         self._retry_credit = 0.0
+        self.saw([*weights, *(served or ())])
+
+    def saw(self, queues: Iterable[str]) -> None:
+        """Take note of queues that have jobs."""
+        for queue in queues:
+            if queue not in self._weights and (self._served is None or queue in self._served):
+                self._weights[queue] = self._said.get(queue, 1.0)
+                self._credit[queue] = 0.0
 
     def next(self) -> tuple[str | None, bool]:
         """Return the queue that comes first this time (`None`: the usual order), and whether retries do."""
@@ -23,7 +36,7 @@ class Turns:
         retries = self._retry_credit >= 1.0
         if retries:
             self._retry_credit -= 1.0
-        if not self._weights:
+        if len(set(self._weights.values())) <= 1:
             return None, retries
         for queue, weight in self._weights.items():
             self._credit[queue] += weight

@@ -153,12 +153,12 @@ class RunningWorker:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         try:
             await self.stop()
         finally:
-            closed = await self._stack.__aexit__(kind, error, trace)
-        return closed
+            # an error of the block is the caller's own: the task group must not wrap it
+            await self._stack.aclose()
 
     async def serve(self) -> None:
         """Run until SIGTERM or SIGINT: the first drains, the second aborts what still runs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Awaitable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -15,7 +16,7 @@ from holdfast.errors import Aborted, BadJob
 from holdfast.store.port import Part, PartState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Mapping, MutableMapping
+    from collections.abc import Mapping, MutableMapping
     from datetime import datetime
     from uuid import UUID
 
@@ -52,6 +53,14 @@ class Channel(Protocol):
     def checkpoint(self, part: Part) -> Awaitable[None]:
         """Write a part. In a thread or process: done when this returns. On the event loop: done when awaited."""
         ...
+
+
+class Stored(Awaitable[None]):
+    """What a checkpoint gives that is stored already."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        """Be done."""
+        yield from ()
 
 
 class Abort:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, get_args
+from uuid import UUID
 
 from holdfast.core.classify import Classification
 from holdfast.core.job import NewJob, OnConflict, Policy, Unique
@@ -19,7 +23,6 @@ from holdfast.tasks.options import Executor, priority_of, retry_of, seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from typing import Unpack
-    from uuid import UUID
 
     from holdfast.tasks.handle import Desk, Handle
     from holdfast.tasks.options import JobOptions, QueueOptions, TaskOptions
@@ -89,6 +92,7 @@ class Task(Generic[P, R]):
         self.__module__ = function.__module__
         self.__wrapped__ = function
         self._plain = self._make({})
+        self._plain.check()
 
     @property
     def executor(self) -> Executor:
@@ -150,10 +154,20 @@ class SyncTask(Task[P, R]):
             ...
 
 
+class CommandTask(Task[P, CommandResult]):
+    """A task whose function returns the program to run."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Command:
+            """Run the plain function."""
+            ...
+
+
 class BoundTask(Generic[P, R]):
     """A task with options for the jobs to come: what `task.options(…)` returns."""
 
-    __slots__ = ("_fixed", "_key", "_producer", "_queue", "_task", "_unique")
+    __slots__ = ("_fixed", "_key", "_key_is_template", "_producer", "_queue", "_task", "_unique")
 
     def __init__(self, task: Task[P, R], changes: JobOptions, producer: Producer) -> None:
         declared = task.options_declared
@@ -164,12 +178,13 @@ class BoundTask(Generic[P, R]):
         self._producer = producer
         self._queue = changes.get("queue", declared.queue)
         self._key = changes.get("key", declared.key)
+        self._key_is_template = "key" not in changes and isinstance(declared.key, str)
         retry = retry_of(changes["retry"]) if "retry" in changes else declared.retry
         timeout = _optional(changes["timeout"]) if "timeout" in changes else declared.timeout
         expires_in = changes.get("expires_in", declared.expires_in)
         window = changes.get("key_window", declared.key_window)
         self._unique: dict[str, Any] = {
-            "scope": changes.get("key_scope", declared.key_scope) or task.name,
+            "scope": task.name if (scope := changes.get("key_scope", declared.key_scope)) is None else scope,
             "window": _optional(window),
             "on_conflict": _on_conflict(changes.get("on_conflict", declared.on_conflict)),
         }
@@ -181,7 +196,7 @@ class BoundTask(Generic[P, R]):
             "run_at": changes.get("run_at"),
             "lease": seconds(changes.get("lease", declared.lease)),
             "policy": Policy(retry, timeout),
-            "tags": tuple(changes.get("tags", declared.tags)),
+            "tags": _tags(changes.get("tags", declared.tags)),
             "trace": changes.get("trace"),
             "expires_in": _optional(expires_in),
         }
@@ -219,9 +234,26 @@ class BoundTask(Generic[P, R]):
             key = key(*args, **kwargs)
             if not isinstance(key, str):
                 raise BadJob(f"key= must give a string, not {type(key).__name__}", path="unique.key", task=self._task.name)
-        elif self._key is self._task.options_declared.key and key is not None and "{" in key:
+        elif self._key_is_template and key is not None:
             key = self._filled_in(key, text)
         return Unique(key=str(key), **self._unique)
+
+    def check(self) -> None:
+        """Refuse options that no job could have, when the task is declared and not when somebody enqueues."""
+        unique = None if self._key is None else Unique(key="-", **self._unique)
+        NewJob(id=_ANY_ID, unique=unique, **self._fixed)
+        if self._key_is_template and isinstance(self._key, str):
+            known = [name for name in inspect.signature(self._task.function).parameters if name != self._task.job_parameter]
+            try:
+                fields = [field for _, field, _, _ in Formatter().parse(self._key) if field is not None]
+            except ValueError as error:
+                raise BadTask(f"task {self._task.name!r}: key={self._key!r} cannot be read: {error}") from None
+            for field in fields:
+                if re.split(r"[.\[]", field)[0] not in known:
+                    raise BadTask(
+                        f"task {self._task.name!r}: key={self._key!r} names no parameter with {{{field}}}; "
+                        f"there are {', '.join(known) or 'none'}"
+                    )
 
     def _filled_in(self, template: str, text: str) -> str:
         bound = inspect.signature(self._task.function).bind_partial(*(parts := self._task.args.decode(text))[0], **parts[1])
@@ -231,6 +263,9 @@ class BoundTask(Generic[P, R]):
         except (LookupError, AttributeError, ValueError) as error:
             raise BadArgs(f"the key {template!r} cannot be filled in: {error}", path="key", task=self._task.name) from error
 
+
+_ANY_ID = UUID("01900000-0000-7000-8000-000000000000")
+"""The id of a job that is made to be checked, and not to be enqueued."""
 
 _JOB_OPTIONS = frozenset(
     {"delay", "run_at", "queue", "priority", "key", "key_scope", "key_window", "on_conflict", "expires_in", "retry"}
@@ -275,10 +310,7 @@ def _job_parameter(function: Callable[..., Any], task: str) -> str | None:
     """Return the parameter that asks for the job: the one annotated `Job`. Annotations may be text, and not evaluable."""
     names = []
     for parameter in inspect.signature(function).parameters.values():
-        annotation = parameter.annotation
-        if isinstance(annotation, str) and annotation.rpartition(".")[2].strip("'\"") == "Job":
-            annotation = _evaluated(annotation, function)
-        if annotation is Job:
+        if _asks_for_job(parameter.annotation, function):
             if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
                 raise BadTask(f"task {task!r}: the job is passed by name, so {parameter.name!r} cannot be positional-only")
             names.append(parameter.name)
@@ -287,9 +319,18 @@ def _job_parameter(function: Callable[..., Any], task: str) -> str | None:
     return names[0] if names else None
 
 
+def _asks_for_job(annotation: Any, function: Callable[..., Any]) -> bool:
+    """Tell whether an annotation is `Job`, or `Job | None` of a function that may also be called without."""
+    if isinstance(annotation, str):
+        names = [name.strip("'\" ") for name in annotation.split("|")]
+        names = [name for name in names if name != "None"]
+        return len(names) == 1 and names[0].rpartition(".")[2] == "Job" and _evaluated(names[0], function) is Job
+    return annotation is Job or [one for one in get_args(annotation) if one is not type(None)] == [Job]
+
+
 def _evaluated(annotation: str, function: Callable[..., Any]) -> Any:
     found: Any = getattr(inspect.unwrap(function), "__globals__", {})
-    for part in annotation.strip("'\"").split("."):
+    for part in annotation.split("."):
         if isinstance(found, dict):
             if part not in found:
                 return Job  # imported for type checkers only: the word alone says what is meant
@@ -303,6 +344,12 @@ def _command_result() -> CommandResult:
     raise NotImplementedError
 
 
+def _tags(tags: Any) -> tuple[str, ...]:
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise BadJob(f"must be a list of texts, not {tags!r}", path="tags")
+    return tuple(tags)
+
+
 def _on_conflict(value: OnConflict | str) -> OnConflict:
     try:
         return OnConflict(value)
@@ -314,4 +361,4 @@ def _optional(value: Any) -> float | None:
     return None if value is None else seconds(value)
 
 
-__all__ = ["AsyncTask", "BoundTask", "Call", "Command", "SyncTask", "Task", "check_importable", "module_name", "task_name"]
+__all__ = ["AsyncTask", "BoundTask", "Call", "CommandTask", "SyncTask", "Task", "check_importable", "module_name", "task_name"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.tasks.context import Job
     from holdfast.tasks.handle import Handle
     from holdfast.tasks.options import JobOptions
-    from holdfast.tasks.task import AsyncTask, Call, SyncTask
+    from holdfast.tasks.task import AsyncTask, Call, CommandTask, SyncTask
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,6 +120,24 @@ if TYPE_CHECKING:
         @overload
         def __call__(self, function: WithJob0[Awaitable[R]], /) -> JobTask[Never, Never, Never, Never, R]: ...  # type: ignore[overload-overlap]
         @overload
+        def __call__(  # type: ignore[overload-overlap]
+            self, function: WithJob4[A1_contra, A2_contra, A3_contra, A4_contra, Command], /
+        ) -> JobTask[A1_contra, A2_contra, A3_contra, A4_contra, CommandResult]: ...
+        @overload
+        def __call__(  # type: ignore[overload-overlap]
+            self, function: WithJob3[A1_contra, A2_contra, A3_contra, Command], /
+        ) -> JobTask[A1_contra, A2_contra, A3_contra, Never, CommandResult]: ...
+        @overload
+        def __call__(  # type: ignore[overload-overlap]
+            self, function: WithJob2[A1_contra, A2_contra, Command], /
+        ) -> JobTask[A1_contra, A2_contra, Never, Never, CommandResult]: ...
+        @overload
+        def __call__(  # type: ignore[overload-overlap]
+            self, function: WithJob1[A1_contra, Command], /
+        ) -> JobTask[A1_contra, Never, Never, Never, CommandResult]: ...
+        @overload
+        def __call__(self, function: WithJob0[Command], /) -> JobTask[Never, Never, Never, Never, CommandResult]: ...  # type: ignore[overload-overlap]
+        @overload
         def __call__(
             self, function: WithJob4[A1_contra, A2_contra, A3_contra, A4_contra, R], /
         ) -> JobTask[A1_contra, A2_contra, A3_contra, A4_contra, R]: ...
@@ -136,7 +154,7 @@ if TYPE_CHECKING:
         @overload
         def __call__(self, function: WithJob0[R], /) -> JobTask[Never, Never, Never, Never, R]: ...
         @overload
-        def __call__(self, function: Callable[P, Command], /) -> SyncTask[P, CommandResult]: ...
+        def __call__(self, function: Callable[P, Command], /) -> CommandTask[P]: ...  # type: ignore[overload-overlap]
         @overload
         def __call__(self, function: Callable[P, Awaitable[R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
         @overload

@@ -11,7 +11,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
@@ -24,9 +23,11 @@ from holdfast.errors import Aborted, BadArgs, BadResult, HoldfastError, Retryabl
 from holdfast.runtime.executor import wire
 from holdfast.runtime.executor.calling import arguments, call, outcome_of_error, traceback_of
 from holdfast.runtime.executor.loading import TaskNotImportable, find_task
-from holdfast.tasks.context import Abort, Job, current_job
+from holdfast.tasks.context import Abort, Job, Stored, current_job
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from holdfast.core.states import Event
     from holdfast.store.port import Part
     from holdfast.tasks.task import Task
@@ -78,9 +79,8 @@ class Connection:
     def begin(self, run: wire.Run) -> Abort:
         """Note that a run begins; returns what tells it to stop."""
         self.send(wire.Started(run.number))
-        abort = Abort()
-        self._current = (run.number, abort)
-        return abort
+        assert self._current is not None  # noqa: S101  set when the run was read
+        return self._current[1]
 
     def end(self, message: wire.End) -> None:
         """Note that the run has ended, and say how."""
@@ -120,7 +120,8 @@ class Connection:
 
     def _take(self, message: wire.ToChild) -> None:
         match message:
-            case wire.Run():
+            case wire.Run(number):
+                self._current = (number, Abort())  # here, or an abort that follows at once would find nothing to set
                 self.runs.put(message)
             case wire.Abort(number, reason):
                 if (current := self._current) is not None and current[0] == number:
@@ -183,13 +184,6 @@ class ChildChannel:
         """Write a part: done when this returns."""
         self._connection.ask(part)
         return Stored()
-
-
-class Stored(Awaitable[None]):
-    """What a checkpoint gives that is stored already."""
-
-    def __await__(self) -> Any:
-        return iter(())
 
 
 class LogHandler(logging.Handler):

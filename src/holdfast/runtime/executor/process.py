@@ -106,8 +106,7 @@ class ProcessExecutor:
                 group.create_task(child.kill())
 
     async def _child(self) -> Child:
-        if self._closed:
-            raise asyncio.CancelledError
+        self._check_open()
         while self._idle:
             if (child := self._idle.pop()).alive:
                 return child
@@ -120,6 +119,7 @@ class ProcessExecutor:
         key = (job.id, job.attempt)
         self._running[key] = child
         try:
+            self._check_open()  # again: it may have been closed while the child started
             job.abort.check()
             end = await child.run(run, channel)
         except ProcessDied:
@@ -138,6 +138,10 @@ class ProcessExecutor:
         else:
             self._idle.append(child)
         return end
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise asyncio.CancelledError
 
     async def _not_started(self, cause: str) -> ProcessNotStarted:
         """Return the error, but slowly: where no child starts, a worker must not run through the queue."""

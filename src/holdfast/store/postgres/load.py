@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.core.job import policy_of
+from holdfast.core.job import DEFAULT_POLICY, policy_of
 from holdfast.errors import SchemaError
 from holdfast.store.postgres.connection import Connections
 from holdfast.store.postgres.schema import quoted, upgrade
@@ -66,8 +66,8 @@ class Load:
         self._lane_of: dict[UUID, int] = {}
         self._entries: dict[tuple[int, int], tuple[str, str, int, str]] = {}
         self._start_by: dict[UUID, datetime] = {}
-        self._due: dict[UUID, datetime] = {}
         self._on_failure: dict[UUID, str] = {}
+        self._remaining: dict[UUID, int] = {}
         self._retries: set[int] = set()
         self._offset = 0
         self._last = 0
@@ -153,8 +153,8 @@ class Load:
                 if job["lane"] != job["entry"]:
                     self._entries.pop((job["lane"], job["lane"]), None)
                 self._entries[job["lane"], job["entry"]] = of_lane
-                policy = policy_of(job["policy"])
-                self._on_failure[job["id"]] = policy.on_blocker_failure.value
+                if (policy := policy_of(job["policy"])).on_blocker_failure is not DEFAULT_POLICY.on_blocker_failure:
+                    self._on_failure[job["id"]] = policy.on_blocker_failure.value
                 windowed = job["held_for"] is not None
                 yield (
                     *(job[name] for name in _JOB_AS_IS),
@@ -164,7 +164,6 @@ class Load:
         return (*_JOB_AS_IS, "place", "start_by", "lease_ms", "windowed"), made()
 
     def _blocker(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
-        self._remaining: dict[UUID, int] = {}
         waiter = columns.index("waiter_id")
 
         def made() -> Iterable[tuple[Any, ...]]:
@@ -175,24 +174,21 @@ class Load:
         return tuple({"waiter_id": "job_id", "blocker_id": "chain_id"}.get(name, name) for name in columns), made()
 
     def _blocked(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
-        key = columns.index("job_id")
-        made = ((*row, self._remaining.get(row[key], 0), self._on_failure[row[key]]) for row in rows)
+        key, default = columns.index("job_id"), DEFAULT_POLICY.on_blocker_failure.value
+        made = ((*row, self._remaining.get(row[key], 0), self._on_failure.get(row[key], default)) for row in rows)
         return (*columns, "remaining", "on_failure"), made
 
     def _ready(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
         """Every place lies above those drawn so far, and none is where its job would be looked for without the index."""
         lane_at, seq_at = columns.index("lane"), columns.index("seq")
-        kept = [row for row in rows]
-        self._last = self._offset + max((row[seq_at] for row in kept), default=0)
 
         def made() -> Iterable[tuple[Any, ...]]:
-            for row in kept:
-                entered = None
-                if row[lane_at] < 0:
-                    self._last += 1
-                    entered = self._last
+            for number, row in enumerate(rows, start=1):
+                place = row[seq_at] + self._offset
+                entered = number + self._offset if row[lane_at] < 0 else None
+                self._last = max(self._last, place, number + self._offset)
                 self._retries.add(abs(row[lane_at]))
-                yield *row[:seq_at], row[seq_at] + self._offset, *row[seq_at + 1 :], True, entered
+                yield *row[:seq_at], place, *row[seq_at + 1 :], True, entered
 
         return (*("place" if name == "seq" else name for name in columns), "moved", "entered"), made()
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
 
-Converter = "Callable[[Any], Any]"
-
 
 def _as_is(value: Any) -> Any:
     return value
@@ -56,7 +54,7 @@ _CONVERTERS: Final[dict[str, Callable[[Any], Any]]] = {
 _FACTS: Final = """
 SELECT job.id AS id, job.args, archive.result,
     CASE WHEN archive.job_id IS NOT NULL THEN archive.state WHEN lease.job_id IS NOT NULL THEN 'running'
-        WHEN ready.job_id IS NOT NULL THEN 'ready' WHEN scheduled.job_id IS NOT NULL THEN 'scheduled' ELSE 'blocked' END AS state,
+        WHEN ready.job_id IS NOT NULL THEN 'ready' WHEN scheduled.job_id IS NOT NULL THEN 'scheduled' ELSE 'blocked' END,
     coalesce(archive.attempt, lease.attempt, ready.attempt, scheduled.attempt, 0) AS attempt,
     coalesce(archive.failures, lease.failures, ready.failures, scheduled.failures, 0) AS failures
 FROM holdfast_job AS job
@@ -92,13 +90,13 @@ class Dump:
 
     def count(self, table: str) -> int:
         """Return how many rows a table holds."""
-        with self._reading(f"SELECT count(*) FROM holdfast_{table}") as cursor:
+        with self._reading(f"SELECT count(*) FROM holdfast_{table}") as cursor:  # noqa: S608  a name of ours
             return int(cursor.fetchone()[0])
 
     def rows(self, table: str, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
         """Return the rows of a table in the order of its key, with these columns in their portable form."""
         converters = [_CONVERTERS.get(column, _as_is) for column in columns]
-        with self._reading(f"SELECT {', '.join(columns)} FROM holdfast_{table} ORDER BY 1, 2") as cursor:
+        with self._reading(f"SELECT {', '.join(columns)} FROM holdfast_{table} ORDER BY 1, 2") as cursor:  # noqa: S608  names of ours
             for row in cursor:
                 yield tuple(convert(value) for convert, value in zip(converters, row, strict=True))
 
