@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
-from holdfast.errors import HoldfastError, MissingExtra
+from holdfast.errors import BadArgs, BadJob, BadSetting, BadUrl, HoldfastError, JobNotFound, MissingExtra
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends with one message and exit code 1, never with a traceback."""
+    """Run the command line and exit with its code; a user's mistake ends with one message, never with a traceback."""
     try:
         from holdfast.cli.commands import run  # noqa: PLC0415  an extra, loaded on demand
     except ImportError as missing:
@@ -16,11 +17,27 @@ def main() -> None:
             raise
         sys.exit(f"error: {MissingExtra('cli', 'the command line', missing.name or '')}")
     try:
-        run()
-    except HoldfastError as error:
-        sys.exit(f"error: {error}")
+        code = run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # the reader has seen enough (`| head`): what is still buffered has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except (HoldfastError, TimeoutError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        code = _code(error)
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
+    sys.exit(code)
+
+
+def _code(error: Exception) -> int:
+    """Return 3 for what is not there, 2 for what was written wrongly, 1 for the rest."""
+    from holdfast.cli.common import Mistake, NotThere  # noqa: PLC0415  as above
+
+    if isinstance(error, (JobNotFound, NotThere)):
+        return 3
+    return 2 if isinstance(error, (Mistake, BadSetting, BadUrl, BadArgs, BadJob)) else 1
 
 
 if __name__ == "__main__":

@@ -9,11 +9,15 @@ from holdfast.errors import BadUrl
 from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
+
     from holdfast.core.environment import Environment
     from holdfast.notify.hub import Hub
     from holdfast.notify.port import Notifier
     from holdfast.store.memory import MemoryData
     from holdfast.store.port import Store
+    from holdfast.store.transfer import Source, Target
 
 _FORMS = "sqlite:///jobs.db (relative), sqlite:////var/lib/jobs.db (absolute), postgresql://user@host/database, or memory://"
 
@@ -56,7 +60,7 @@ class Adapters:
         from holdfast.notify.postgres import PostgresNotifier  # noqa: PLC0415  adapters load on demand
 
         database, schema, prepare = postgres_parts(self.url)
-        return PostgresNotifier(database, self._world, schema=schema, prepare=prepare)
+        return PostgresNotifier(database, self._world, schema=schema, prepare=prepare, listen=prepare)
 
     def _shared(self) -> tuple[MemoryData, Hub]:
         if self._memory is None:
@@ -102,6 +106,21 @@ async def migrate(url: str) -> tuple[int, int]:
 
     database, schema, _ = postgres_parts(url)
     return await migrate_postgres(database, SystemEnvironment(), schema=schema)
+
+
+def dump(url: str) -> AbstractContextManager[Source]:
+    """Return everything in the file that a `sqlite:` URL names, for `store.transfer`."""
+    from holdfast.store.sqlite.dump import Dump  # noqa: PLC0415  adapters load on demand
+
+    return Dump(sqlite_path(url))
+
+
+async def load(url: str, work: Callable[[Target], Awaitable[None]]) -> None:
+    """Have `work` fill the empty schema that a PostgreSQL URL names, in one transaction."""
+    from holdfast.store.postgres.load import load as load_postgres  # noqa: PLC0415  adapters load on demand
+
+    database, schema, _ = postgres_parts(url)
+    await load_postgres(database, SystemEnvironment(), schema, work)
 
 
 def sqlite_flaws() -> list[str]:

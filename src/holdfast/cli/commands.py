@@ -1,47 +1,107 @@
-"""The commands, by name."""
+"""The commands, by name. What a command line does not name is not loaded."""
 
-from __future__ import annotations
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Final, Literal
 
-import asyncio
-import json
-from typing import Annotated
-
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter
 
 import holdfast
-from holdfast.connect import migrate as migrate_store
+from holdfast.cli import output
 
-app = App(name="holdfast", help="Durable jobs for Python.", version=holdfast.__version__)
+HELP: Final = """Durable jobs for Python.
+
+The store is named by --url, by HOLDFAST_URL, or by `url` in holdfast.toml or [tool.holdfast] of pyproject.toml.
+
+Exit codes: 0 done, 1 error, 2 wrong usage, 3 not found, 130 interrupted.
+"""
+
+GROUPS: Final = {
+    "jobs": "List, explain, retry, cancel and delete jobs.",
+    "queues": "List, pause and resume queues.",
+    "workers": "List, disable and enable workers.",
+    "schedules": "List what is enqueued again and again.",
+}
+
+COMMANDS: Final = {
+    "demo": "demo:demo",
+    "worker": "worker:worker",
+    "enqueue": "enqueue:enqueue",
+    "jobs ls": "jobs:ls",
+    "jobs show": "jobs:show",
+    "jobs why": "jobs:why",
+    "jobs logs": "logs:logs",
+    "jobs retry": "steering:retry",
+    "jobs cancel": "steering:cancel",
+    "jobs delete": "steering:delete",
+    "queues ls": "queues:ls",
+    "queues pause": "queues:pause",
+    "queues resume": "queues:resume",
+    "workers ls": "workers:ls",
+    "workers disable": "workers:disable",
+    "workers enable": "workers:enable",
+    "schedules ls": "workers:schedules",
+    "top": "top:top",
+    "doctor": "doctor:doctor",
+    "config": "housekeeping:config",
+    "migrate": "housekeeping:migrate",
+    "move": "move:move",
+    "prune": "housekeeping:prune",
+    "bench": "bench:bench",
+    "completion": "commands:completion",
+}
+"""Command -> module of this package, and the function in it. In the order in which help shows them."""
 
 
-@app.command
-def migrate(url: str, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
-    """Create the schema of a store, or bring it up to date.
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run what it names; returns the exit code. Mistakes in the command line itself end with 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        code = build(words)(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        output.note(f"error: {error}\nSee: {' '.join(['holdfast', *(error.command_chain or ())])} --help")
+        return output.USAGE
+    return code if isinstance(code, int) else output.OK
 
-    Safe to run at any time and from several places at once: they take turns, and a schema that is up to date is left
-    alone. Workers of the version before may go on running meanwhile.
 
-    Example: holdfast migrate postgresql://user@host/database
+def build(words: Sequence[str] = ()) -> App:
+    """Return the program with the command that the words name; when they name none, with all that could be meant."""
+    app = App(
+        name="holdfast",
+        help=HELP,
+        version=holdfast.__version__,
+        help_format="markdown",
+        default_parameter=Parameter(show_default=False),
+    )
+    groups = {name: App(name=name, help=text, sort_key=_place(name)) for name, text in GROUPS.items()}
+    for group in groups.values():
+        app.command(group)
+    for name in _meant(words):
+        group_name, _, own_name = name.rpartition(" ")
+        module, _, function = COMMANDS[name].partition(":")
+        command = getattr(importlib.import_module(f"holdfast.cli.{module}"), function)
+        (groups[group_name] if group_name else app).command(command, name=own_name, sort_key=_place(name))
+    return app
+
+
+def _meant(words: Sequence[str]) -> list[str]:
+    exact = [name for name in COMMANDS if name.split() == list(words[: len(name.split())])]
+    return exact or [name for name in COMMANDS if words and name.split()[0] == words[0]] or list(COMMANDS)
+
+
+def _place(name: str) -> int:
+    return next(place for place, command in enumerate(COMMANDS) if command == name or command.startswith(f"{name} "))
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
+    """Print a script that completes commands and options.
+
+    Example: holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast
 
     Parameters
     ----------
-    url
-        The store: postgresql://user@host/database, sqlite:///jobs.db (relative) or sqlite:////var/lib/jobs.db (absolute).
-        `?schema=name` names another PostgreSQL schema than "holdfast".
-    as_json
-        Print the result as JSON.
+    shell
+        bash, zsh or fish.
     """
-    before, after = asyncio.run(migrate_store(url))
-    if as_json:
-        print(json.dumps({"before": before, "after": after}))
-    elif before == after:
-        print(f"up to date: version {after}")
-    elif before == 0:
-        print(f"created: version {after}")
-    else:
-        print(f"upgraded: version {before} -> {after}")
-
-
-def run() -> None:
-    """Parse the command line and run what it names."""
-    app()
+    print(build().generate_completion(shell=shell))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast.core.abort import AbortReason, reason_of
+from holdfast.core.states import State
 from holdfast.errors import HoldfastError, StoreUnavailable, UnknownWorker
 from holdfast.runtime import counters as count
 from holdfast.runtime.service import wait_for_event
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
     from holdfast.runtime.attempt import Attempt
     from holdfast.runtime.base import Base
     from holdfast.runtime.watchdog import Watchdog
-    from holdfast.store.port import Store, Worker
+    from holdfast.store.port import JobView, Store, Worker
 
 logger = logging.getLogger("holdfast.worker")
 
 BEAT: Final = 20.0
 """Seconds between the signs of life of a worker."""
 BATCH: Final = 1000
+PEEK: Final = 0.5
+"""Seconds between looks at held jobs while things change."""
 GUARD: Final = 0.25
 """Seconds between looks at the clock while jobs run."""
 
@@ -65,6 +68,8 @@ class Heartbeat:
         self._guard_wake = asyncio.Event()
         self._stopping = False
         self._urgent = False
+        self._peeking = False
+        self._peek_at = 0.0
         self._beat_at = 0.0
         self._sleeps_until = 0.0
         self._guard_rests = False
@@ -88,6 +93,12 @@ class Heartbeat:
         """Look at every lease now: somebody says that one was touched. From any thread."""
         if self._thread is not None:
             self._urgent = True
+            self._thread.call(self._wake.set)
+
+    def peek(self) -> None:
+        """Look whether a lease was touched: something changed, and nobody can say what. From any thread."""
+        if self._thread is not None and not self._peeking:
+            self._peeking = True
             self._thread.call(self._wake.set)
 
     async def stop(self) -> None:
@@ -120,6 +131,7 @@ class Heartbeat:
                     await store.open()
                     opened = True
                 await self._beat(store)
+                await self._look(store)
                 await self._extend_due(store)
             except StoreUnavailable as error:
                 self._counters.add(count.HEARTBEAT_FAILURES)
@@ -147,7 +159,9 @@ class Heartbeat:
     def _until_next(self) -> float:
         now = self._environment.monotonic()
         due = [attempt.extend_at for attempt in self._extendable()]
-        return max(0.0, min([*due, self._beat_at], default=now) - now)
+        if self._peeking:
+            due.append(self._peek_at)
+        return max(0.0, min([*due, self._beat_at]) - now)
 
     def _extendable(self) -> list[Attempt]:
         now = self._environment.monotonic()
@@ -165,6 +179,19 @@ class Heartbeat:
             return
         self._beat_at = now + BEAT * (0.9 + 0.2 * self._environment.random())
         self._enable(not signal.disabled)
+
+    async def _look(self, store: Store) -> None:
+        """Read, not write, what became of the held jobs: a write would be a change that others notice in turn."""
+        now = self._environment.monotonic()
+        if not self._peeking or now < self._peek_at:
+            return
+        self._peeking, self._peek_at = False, now + PEEK
+        running = [attempt for attempt in list(self._held.values()) if not attempt.finished and not attempt.abort.is_set()]
+        for start in range(0, len(running), BATCH):
+            batch = running[start : start + BATCH]
+            views = await store.get([attempt.lease.job_id for attempt in batch])
+            if any(_touched(attempt, view) for attempt, view in zip(batch, views, strict=True)):
+                self._urgent = True
 
     async def _extend_due(self, store: Store) -> None:
         """Extend what is due soon, all in one statement; or everything, when somebody said that a lease was touched."""
@@ -218,3 +245,12 @@ class Heartbeat:
                     ends.append(attempt.deadline - now)
                 soonest = min([soonest or GUARD, GUARD, *ends])
         return soonest
+
+
+def _touched(attempt: Attempt, view: JobView | None) -> bool:
+    return (
+        view is None
+        or view.state is not State.RUNNING
+        or view.attempt != attempt.claimed.attempt
+        or (view.cancel_requested and not attempt.finished)
+    )

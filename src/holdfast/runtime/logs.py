@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.tasks.context import Job, current_job
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "holdfast_fields", "holdfast_job", "taskName"}
+
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class JobLogHandler(logging.Handler):
@@ -25,6 +30,28 @@ class JobLogHandler(logging.Handler):
             job.channel.log(record.levelname.lower(), record.name, text_of(record), fields_text(record))
         except Exception:  # noqa: BLE001  a log line that cannot be kept must not hurt the job that wrote it
             self.handleError(record)
+
+
+_HANDLER = JobLogHandler(logging.INFO)
+_users = 0
+
+
+@contextmanager
+def kept_logs() -> Iterator[None]:
+    """Have the lines that jobs log kept with them inside this block: one handler for all workers of the process."""
+    global _users  # noqa: PLW0603  the root logger is one for the whole process as well
+    root, own = logging.getLogger(), logging.getLogger("holdfast.job")
+    _users += 1
+    if _users == 1:
+        root.addHandler(_HANDLER)
+        if own.level == logging.NOTSET:
+            own.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _users -= 1
+        if not _users:
+            root.removeHandler(_HANDLER)
 
 
 class JobContextFilter(logging.Filter):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import StaleLease, StoreUnavailable
@@ -60,7 +61,8 @@ class Reporter:
         if self.on_loop():
             function(*args)
         else:
-            self.loop.call_soon_threadsafe(function, *args)
+            with suppress(RuntimeError):  # the loop is closed: its worker has ended, and the lease with it
+                self.loop.call_soon_threadsafe(function, *args)
 
     def progress(self, update: Progress) -> None:
         """Note progress; only the last before a write counts."""
@@ -81,6 +83,9 @@ class Reporter:
         """Note a part; the future is done when it is stored, or holds `StaleLease`."""
         future: asyncio.Future[None] = self.loop.create_future()
         future.add_done_callback(_retrieved)
+        if self._stopping:
+            future.set_exception(_not_stored(checkpoint))
+            return future
         self._checkpoints.append((checkpoint, future))
         self._dirty()
         self._hurry.set()
@@ -133,8 +138,7 @@ class Reporter:
             if future.done():
                 continue
             if answer is Settled.STALE:
-                part, job_id = checkpoint.part.name, checkpoint.lease.job_id
-                future.set_exception(StaleLease(f"part {part!r} of job {job_id} was not stored: the lease is lost"))
+                future.set_exception(_not_stored(checkpoint))
             else:
                 future.set_result(None)
 
@@ -163,7 +167,10 @@ class Reporter:
             try:
                 answers = await write(sent)
             except StoreUnavailable as error:
-                await asyncio.sleep(self._outage.failed(error))
+                rest = self._outage.failed(error)
+                if self._stopping:  # the worker ends: nobody would be there to hear the answer
+                    return [Settled.STALE] * len(items)
+                await asyncio.sleep(rest)
                 continue
             except Exception:
                 logger.exception("reports (%s) cannot be written; they are dropped", kind)
@@ -224,6 +231,11 @@ class AttemptChannel:
 
         self._reporter.run_coroutine(stored())
         return Stored()
+
+
+def _not_stored(checkpoint: Checkpoint) -> StaleLease:
+    part, job_id = checkpoint.part.name, checkpoint.lease.job_id
+    return StaleLease(f"part {part!r} of job {job_id} was not stored: the lease is lost")
 
 
 def _retrieved(future: asyncio.Future[None]) -> None:

@@ -13,6 +13,7 @@ from holdfast.core.states import Event, State
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.notify.port import Hint
 from holdfast.runtime import counters as count
+from holdfast.runtime.service import wait_for_event
 from holdfast.store.port import Settled, Settlement
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Settler:
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
+        self._given_up = False
 
     def submit(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have the outcome of an attempt written. Returns at once."""
@@ -72,7 +74,9 @@ class Settler:
                 await asyncio.sleep(0)
                 batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
                 answers = await self._write([settlement for _, settlement in batch])
-                self._account(batch, answers)
+                if answers is not None:
+                    self._account(batch, answers)
+                self._confirmed([attempt for attempt, _ in batch])
             self._idle.set()
 
     def stop(self) -> None:
@@ -80,19 +84,26 @@ class Settler:
         self._stopping = True
         self._wake.set()
 
-    async def flush(self) -> None:
-        """Wait until everything submitted so far is confirmed."""
-        await self._idle.wait()
+    async def flush(self, timeout: float) -> None:
+        """Wait until everything submitted so far is confirmed; what is not in time is given up, and its leases lapse."""
+        if not await wait_for_event(self._idle, timeout):
+            self._given_up = True
+            await self._idle.wait()
 
-    async def _write(self, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def _write(self, settlements: Sequence[Settlement]) -> list[Settled] | None:
+        """Write settlements until the store answers; `None` when that was given up."""
         while True:
             try:
                 answers = await self._store.settle(settlements)
             except StoreUnavailable as error:
-                await asyncio.sleep(self._outage.failed(error))
+                rest = self._outage.failed(error)
+                if self._given_up:
+                    logger.warning("%d outcome(s) could not be written: the leases will lapse", len(settlements))
+                    return None
+                await asyncio.sleep(rest)
             except Exception:
                 if len(settlements) > 1:  # one that cannot be written must not take its neighbours with it
-                    return [answer for one in settlements for answer in await self._write([one])]
+                    return [answer for one in settlements for answer in (await self._write([one]) or [Settled.STALE])]
                 logger.exception("job %s: its outcome cannot be written; its lease will lapse", settlements[0].lease.job_id)
                 return [Settled.STALE]
             else:
@@ -121,6 +132,5 @@ class Settler:
                 queues.add(claimed.queue)
             elif write.state is State.SCHEDULED:
                 later = True
-        self._confirmed([attempt for attempt, _ in batch])
         if queues or later:
             self._notifier.hint(Hint(frozenset(queues), later))

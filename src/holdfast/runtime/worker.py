@@ -30,7 +30,7 @@ from holdfast.runtime.executor.process import ProcessExecutor
 from holdfast.runtime.executor.thread import ThreadExecutor
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.housekeeping import Promoter, Pruner, Reaper, Sweeper
-from holdfast.runtime.logs import JobLogHandler
+from holdfast.runtime.logs import kept_logs
 from holdfast.runtime.outage import Outage
 from holdfast.runtime.reporter import AttemptChannel, Reporter
 from holdfast.runtime.scheduler import Scheduler
@@ -193,11 +193,7 @@ class RunningWorker:
         await store.open()
         notifier = self._notifier = world.make_notifier()
         self._stack.push_async_callback(notifier.close)
-        handler = JobLogHandler(logging.INFO)
-        logging.getLogger().addHandler(handler)
-        self._stack.callback(logging.getLogger().removeHandler, handler)
-        if logging.getLogger("holdfast.job").level == logging.NOTSET:
-            logging.getLogger("holdfast.job").setLevel(logging.INFO)
+        self._stack.enter_context(kept_logs())
         for lifespan in world.lifespans:
             await self._stack.enter_async_context(lifespan())
         self._entries = await self._prepare()
@@ -320,7 +316,7 @@ class RunningWorker:
             await self._abort_running()
         self._reporter.stop()
         self._settler.stop()
-        await self._settler.flush()
+        await self._settler.flush(STOP_GRACE)
         for service in self._services:
             service.stop()
         await self._heartbeat.stop()
@@ -394,6 +390,8 @@ class RunningWorker:
             self._promoter.wake()
         if hint.jobs and any(lease.job_id in hint.jobs for lease in self._held):
             self._heartbeat.hurry()
+        elif hint.anything and self._held:
+            self._heartbeat.peek()
 
     # running
 

@@ -1,0 +1,278 @@
+"""`holdfast jobs why`: why a job is not running, and what would change it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.cli import output
+from holdfast.core.states import State
+from holdfast.store.port import WorkerState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from holdfast.store.port import JobView, QueueView, Stats, Store, WorkerView
+
+GONE: Final = frozenset({WorkerState.OFFLINE, WorkerState.DISABLED})
+SILENT: Final = 60.0
+"""Seconds without a sign of life after which a worker is doubted."""
+REAP_EVERY: Final = 5.0
+"""Seconds between two looks of a worker for lapsed leases."""
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason: a stable code, a sentence, and what would change it."""
+
+    code: str
+    text: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """All that bears on one job, as of about one moment."""
+
+    view: JobView
+    now: datetime
+    queue: QueueView | None = None
+    workers: Sequence[WorkerView] = ()
+    blockers: Sequence[JobView] = ()
+    stats: Stats
+
+
+async def look(store: Store, view: JobView) -> Situation:
+    """Gather what bears on a job."""
+    blockers = await store.get(view.waits_for)
+    queues = {queue.name: queue for queue in await store.queues()}
+    return Situation(
+        view=view,
+        now=await store.now(),
+        queue=queues.get(view.queue),
+        workers=await store.workers(),
+        blockers=[blocker for blocker in blockers if blocker is not None],
+        stats=await store.stats(),
+    )
+
+
+def reasons(situation: Situation) -> list[Reason]:
+    """Return why the job is not running, the decisive reason first."""
+    view = situation.view
+    if view.state is State.RUNNING:
+        return _running(situation)
+    if view.finished_at is not None:
+        return [_ended(view)]
+    found = []
+    if view.state is State.BLOCKED:
+        found += _blocked(situation)
+    if view.state is State.SCHEDULED:
+        found.append(_scheduled(view, situation.now))
+    if situation.queue is not None and situation.queue.paused_at is not None:
+        found.append(_paused(situation.queue, situation.now))
+    found += _served(situation)
+    if view.start_by is not None:
+        left = (view.start_by - situation.now).total_seconds()
+        found.append(
+            Reason(code="expires", text=f"if it still waits in {output.span(max(0.0, left))} it ends as canceled (EXPIRED)")
+        )
+    return found
+
+
+def _ended(view: JobView) -> Reason:
+    how = f" with {view.error.code}: {view.error.message}" if view.error is not None else ""
+    after = f"after {view.attempt} attempt(s) and {view.failures} failure(s)" if view.attempt else "without ever having run"
+    at = output.moment(view.finished_at) if view.finished_at is not None else "?"
+    return Reason(
+        code="ended", text=f"it has {view.state}{how}, {after}, at {at}", fix=f"to run it again: holdfast jobs retry {view.id}"
+    )
+
+
+def _running(situation: Situation) -> list[Reason]:
+    view, now = situation.view, situation.now
+    who = view.worker_name or view.worker_id
+    holder = next((one for one in situation.workers if one.worker.id == view.worker_id), None)
+    left = (view.expires_at - now).total_seconds() if view.expires_at is not None else 0.0
+    doubt = ""
+    if holder is not None and holder.state is WorkerState.OFFLINE:
+        doubt = ", which is offline"
+    elif holder is not None and _silence(holder, now) > SILENT:
+        doubt = f", which has given no sign of life for {output.span(_silence(holder, now))}"
+    found = []
+    if view.lapsed or left <= 0:
+        found.append(
+            Reason(
+                code="lapsed",
+                text=f"its lease lapsed {output.span(-left)} ago; it is held by worker {who}{doubt}",
+                fix=f"a live worker reaps it within about {REAP_EVERY:g} s; start one if none runs: holdfast worker MODULE:APP",
+            )
+        )
+    elif doubt:
+        found.append(
+            Reason(
+                code="holder_gone",
+                text=f"it is held by worker {who}{doubt}; its lease lapses in {output.span(left)}",
+                fix=f"nothing to do: a live worker reaps it within about {REAP_EVERY:g} s of that",
+            )
+        )
+    else:
+        since = f" for {output.span((now - view.claimed_at).total_seconds())}" if view.claimed_at is not None else ""
+        found.append(
+            Reason(
+                code="running",
+                text=f"it runs on worker {who}{since}, attempt {view.attempt}; its lease is extended until {_until(left)}",
+                fix=f"to see what it does: holdfast jobs logs {view.id} --follow",
+            )
+        )
+    if view.cancel_requested:
+        found.append(Reason(code="cancel_requested", text="it has been asked to stop; its worker ends it"))
+    return found
+
+
+def _until(left: float) -> str:
+    return f"in {output.span(left)} at least"
+
+
+def _blocked(situation: Situation) -> list[Reason]:
+    view = situation.view
+    known = {blocker.id: blocker for blocker in situation.blockers}
+    found = []
+    for chain in view.waits_for:
+        blocker = known.get(chain)
+        state = "which is not there any more" if blocker is None else f"{blocker.task}, which is {blocker.shown}"
+        found.append(
+            Reason(
+                code="blocked",
+                text=f"it waits for chain {chain} ({state})",
+                fix=f"see why that one waits: holdfast jobs why {chain}",
+            )
+        )
+    return found or [Reason(code="blocked", text="all it waited for has ended; a worker opens it within a second")]
+
+
+def _scheduled(view: JobView, now: datetime) -> Reason:
+    due = view.run_at
+    left = (due - now).total_seconds() if due is not None else 0.0
+    at = f"{output.moment(due)} (in {output.span(left)})" if due is not None and left > 0 else "now"
+    if view.failures:
+        budget = view.policy.retry.max_attempts or "endlessly many"
+        text = f"it failed {view.failures} time(s) of {budget} and is tried again at {at}"
+        return Reason(code="retrying", text=text, fix=f"see what went wrong: holdfast jobs show {view.id}")
+    if left <= 0:
+        return Reason(
+            code="due",
+            text="it is due: a worker makes it ready at its next look",
+            fix="start one if none runs: holdfast worker MODULE:APP",
+        )
+    return Reason(code="scheduled", text=f"it is scheduled for {at}")
+
+
+def _paused(queue: QueueView, now: datetime) -> Reason:
+    by = f" by {queue.paused_by}" if queue.paused_by else ""
+    why = f": {queue.reason}" if queue.reason else ""
+    return Reason(
+        code="paused",
+        text=f"its queue {queue.name!r} was paused {output.ago(queue.paused_at, now)}{by}{why}",
+        fix=f"holdfast queues resume {queue.name}",
+    )
+
+
+# --- who would run it ---------------------------------------------------------------------------------------------------
+
+
+def _served(situation: Situation) -> list[Reason]:
+    """Say whether any worker would take it; the first hurdle that no worker passes is the reason."""
+    view = situation.view
+    live = [one for one in situation.workers if one.state not in GONE]
+    if not live:
+        gone = [one.state for one in situation.workers]
+        disabled = gone.count(WorkerState.DISABLED)
+        text = f"no worker is live ({disabled} disabled, {len(gone) - disabled} offline)" if gone else "no worker was ever here"
+        fix = "holdfast workers enable ID" if disabled else "start one: holdfast worker MODULE:APP"
+        return [Reason(code="no_worker", text=text, fix=fix)]
+    knowing = [one for one in live if serves_task(one, view.task)]
+    if not knowing:
+        return [
+            Reason(
+                code="unknown_task",
+                text=f"none of the {len(live)} live worker(s) knows the task {view.task!r}",
+                fix="start a worker with the app that declares it, or correct the name: holdfast worker MODULE:APP",
+            )
+        ]
+    serving = [one for one in knowing if serves_queue(one, view.queue)]
+    if not serving:
+        return [
+            Reason(
+                code="unserved_queue",
+                text=f"none of the {len(knowing)} live worker(s) that know the task serves the queue {view.queue!r}",
+                fix=f"start one that does: holdfast worker MODULE:APP --queues {view.queue}",
+            )
+        ]
+    able = [one for one in serving if set(view.requires) <= set(one.worker.capabilities)]
+    if not able:
+        return [
+            Reason(
+                code="missing_capability",
+                text=f"none of the {len(serving)} live worker(s) that serve it has {', '.join(view.requires)}",
+                fix="start a worker with these capabilities",
+            )
+        ]
+    return _busy(situation, able)
+
+
+def _busy(situation: Situation, able: Sequence[WorkerView]) -> list[Reason]:
+    view = situation.view
+    if view.state is not State.READY or view.paused:
+        return []
+    ahead = max(0, situation.stats.count(State.READY, queue=view.queue) - 1)
+    silent = all(_silence(one, situation.now) > SILENT for one in able)
+    if silent:
+        text = f"the {len(able)} worker(s) that could run it have given no sign of life for more than {SILENT:g} s"
+        return [
+            Reason(
+                code="silent_workers", text=text, fix="look whether they still run; start another: holdfast worker MODULE:APP"
+            )
+        ]
+    slots = sum(one.worker.slots for one in able)
+    if all(one.state is WorkerState.BUSY for one in able):
+        text = (
+            f"all {slots} slot(s) of the {len(able)} worker(s) that could run it are busy; up to {ahead} job(s) are ahead of it"
+        )
+        return [Reason(code="busy", text=text, fix="wait, or start another worker, or give it a higher --priority")]
+    free = slots - sum(one.running for one in able)
+    text = f"nothing holds it back: {free} slot(s) are free, up to {ahead} job(s) are ahead of it; it should start any moment"
+    return [Reason(code="next", text=text)]
+
+
+def serves_task(worker: WorkerView, task: str) -> bool:
+    """Tell whether a worker knows a task; one that does not name all it knows may know any."""
+    info = _info(worker)
+    return info.tasks is None or task in info.tasks or info.more_tasks > 0
+
+
+def serves_queue(worker: WorkerView, queue: str) -> bool:
+    """Tell whether a worker serves a queue; one that does not say which serves all."""
+    queues = _info(worker).queues
+    return queues is None or queue in queues
+
+
+class _Info(msgspec.Struct, frozen=True):
+    """What a worker says of itself, as far as it matters here."""
+
+    tasks: list[str] | None = None
+    more_tasks: int = 0
+    queues: list[str] | None = None
+
+
+def _info(worker: WorkerView) -> _Info:
+    """Read what a worker says of itself; any program may register one, so it may be anything."""
+    try:
+        return msgspec.json.decode(worker.worker.info, type=_Info)
+    except msgspec.MsgspecError:
+        return _Info()
+
+
+def _silence(worker: WorkerView, now: datetime) -> float:
+    return (now - (worker.heartbeat_at or worker.registered_at)).total_seconds()

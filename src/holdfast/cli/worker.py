@@ -1,0 +1,71 @@
+"""`holdfast worker`: parsing; the work itself is in `working`."""
+
+import sys
+
+from holdfast.cli.common import Yes
+from holdfast.cli.loading import load_app
+from holdfast.cli.output import OK
+from holdfast.config import load
+
+
+def worker(
+    app: str | None = None,
+    /,
+    *,
+    queues: str | None = None,
+    concurrency: int | None = None,
+    prefetch: int | None = None,
+    name: str | None = None,
+    reload: Yes = False,
+    log_format: str | None = None,
+    log_level: str | None = None,
+    shutdown_timeout: str | None = None,
+) -> int:
+    """Run jobs of an app in this process, until it is asked to stop.
+
+    Example: holdfast worker shop.jobs:app --queues mail,default --concurrency 20
+
+    The current folder is on the path. The first SIGTERM or Ctrl-C stops claiming and lets running jobs end, up to
+    --shutdown-timeout; the second aborts.
+
+    Parameters
+    ----------
+    app
+        MODULE:APP: the module to import and the Holdfast object in it (MODULE alone: its `app`).
+    queues
+        Serve only these, separated by commas; else every queue.
+    concurrency
+        Slots: how many jobs run at the same time.
+    prefetch
+        How many jobs it may hold beyond its slots, for short jobs.
+    name
+        What it is called in lists; else host and process.
+    reload
+        Start anew whenever a .py file below the current folder changes. For development.
+    log_format
+        console or json; logs go to standard error.
+    log_level
+        debug, info, warning, error or critical.
+    shutdown_timeout
+        How long running jobs may take to end: 30s, 5m.
+    """
+    flags = {
+        "app": app,
+        "queues": queues,
+        "concurrency": concurrency,
+        "prefetch": prefetch,
+        "log_format": log_format,
+        "log_level": log_level,
+        "shutdown_timeout": shutdown_timeout,
+    }
+    found = load(flags)
+    settings = found.settings
+    if reload:
+        from holdfast.cli.reloading import own_command, run_reloading  # noqa: PLC0415  for development only
+
+        return run_reloading(own_command(sys.argv[1:]), shutdown_timeout=settings.shutdown_timeout)
+    loaded = load_app(settings.app)
+    from holdfast.cli.working import run_worker  # noqa: PLC0415  after the app: its mistakes are told at once
+
+    run_worker(loaded, settings, name=name, retention=found.retention)
+    return OK

@@ -1,0 +1,177 @@
+"""`holdfast workers` and `schedules`: who works, and what is enqueued again and again."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from cyclopts import Parameter
+
+from holdfast.cli import output
+from holdfast.cli.common import COMMON, Common, Mistake, NotThere, actor, run
+from holdfast.cli.output import Column
+from holdfast.store.port import Store, WorkerState, WorkerView
+
+MOST = 10_000
+SHORTEST_PREFIX = 4
+COLUMNS = (
+    Column("id"),
+    Column("name"),
+    Column("state"),
+    Column("running", right=True),
+    Column("slots", right=True),
+    Column("last sign of life"),
+    Column("version"),
+    Column("can", shrinks=True),
+)
+SCHEDULE_COLUMNS = (
+    Column("schedule", shrinks=True),
+    Column("task"),
+    Column("cron"),
+    Column("time zone"),
+    Column("next"),
+    Column("last"),
+    Column("last job"),
+)
+
+
+def ls(*, everyone: Annotated[bool, Parameter(name="--all", negative="")] = False, common: Common = COMMON) -> None:
+    """List the workers: what they do, how many slots are taken, when they were last heard of.
+
+    Example: holdfast workers ls
+
+    Parameters
+    ----------
+    everyone
+        Also those that are offline.
+    """
+
+    async def work(store: Store) -> None:
+        now = await store.now()
+        views = [view for view in await store.workers(limit=MOST) if everyone or view.state is not WorkerState.OFFLINE]
+        if common.as_json:
+            output.print_json({"workers": [worker_json(view) for view in views]})
+            return
+        rows = [
+            (
+                view.worker.id,
+                view.worker.name,
+                view.state,
+                view.running,
+                view.worker.slots,
+                output.when(view.heartbeat_at or view.registered_at, now),
+                view.worker.version,
+                ", ".join(view.worker.capabilities) or "-",
+            )
+            for view in views
+        ]
+        output.print_table(COLUMNS, rows, empty="no live workers. Start one: holdfast worker MODULE:APP")
+
+    run(common, work)
+
+
+def disable(worker: str, /, *, common: Common = COMMON) -> None:
+    """Have a worker claim nothing more; it ends what it runs.
+
+    Example: holdfast workers disable 7c9e6679-7425-40de-944b-e07fc1f90ae7
+
+    Parameters
+    ----------
+    worker
+        Its id, the beginning of it, or its name.
+    """
+
+    async def work(store: Store) -> None:
+        view = await _find(store, worker)
+        await store.disable(view.worker.id, by=actor())
+        _told(view, "disabled", common)
+
+    run(common, work)
+
+
+def enable(worker: str, /, *, common: Common = COMMON) -> None:
+    """Let a disabled worker claim again.
+
+    Example: holdfast workers enable 7c9e6679-7425-40de-944b-e07fc1f90ae7
+
+    Parameters
+    ----------
+    worker
+        Its id, the beginning of it, or its name.
+    """
+
+    async def work(store: Store) -> None:
+        view = await _find(store, worker)
+        await store.enable(view.worker.id)
+        _told(view, "enabled", common)
+
+    run(common, work)
+
+
+def schedules(*, common: Common = COMMON) -> None:
+    """List the schedules: what is enqueued again and again, when next, and what came last.
+
+    Example: holdfast schedules ls
+    """
+
+    async def work(store: Store) -> None:
+        views = await store.schedules()
+        if common.as_json:
+            output.print_json({"schedules": [output.fields(view) for view in views]})
+            return
+        rows = [
+            (
+                view.schedule.name,
+                view.schedule.task,
+                view.schedule.cron,
+                view.schedule.timezone,
+                f"in {output.span(view.due_in)}" if output.interactive() and view.due_in > 0 else view.schedule.next_at,
+                view.last_at,
+                view.last_job,
+            )
+            for view in views
+        ]
+        output.print_table(SCHEDULE_COLUMNS, rows, empty="no schedules: a task has one when it is declared with cron=")
+
+    run(common, work)
+
+
+def worker_json(view: WorkerView) -> dict[str, Any]:
+    """Return a worker as its JSON shows it."""
+    record = output.fields(view)
+    record["worker"]["info"] = output.raw(view.worker.info)
+    return record | {"state": view.state, "counters": output.raw(view.counters)}
+
+
+async def _find(store: Store, word: str) -> WorkerView:
+    """Return the worker that is meant: by id, the beginning of an id, or a name that one alone has."""
+    views = await store.workers(limit=MOST)
+    wanted = _uuid(word)
+    prefix = word.lower().replace("-", "")
+    found = [view for view in views if view.worker.id == wanted] or [
+        view
+        for view in views
+        if view.worker.name == word or (len(prefix) >= SHORTEST_PREFIX and view.worker.id.hex.startswith(prefix))
+    ]
+    live = [view for view in found if view.state is not WorkerState.OFFLINE]
+    found = live or found
+    if not found:
+        raise NotThere(f"there is no worker {word!r}. See: holdfast workers ls --all")
+    if len(found) > 1:
+        names = "\n  ".join(f"{view.worker.id} {view.worker.name}" for view in found[:5])
+        raise Mistake(f"several workers go by {word!r}:\n  {names}")
+    return found[0]
+
+
+def _uuid(word: str) -> UUID | None:
+    try:
+        return UUID(word)
+    except ValueError:
+        return None
+
+
+def _told(view: WorkerView, what: str, common: Common) -> None:
+    if common.as_json:
+        output.print_json({"id": view.worker.id, "name": view.worker.name, what: True})
+        return
+    print(f"{what}: {view.worker.id} {output.harmless(view.worker.name)}")
+    if what == "disabled" and view.state is WorkerState.OFFLINE:
+        output.note("it is offline; should it come back, it stays disabled")

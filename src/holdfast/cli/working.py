@@ -1,0 +1,96 @@
+"""Running a worker in this process: its logs, its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from holdfast.runtime.logs import fields_of, job_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping
+
+    from holdfast.app import Holdfast
+    from holdfast.config import Settings
+    from holdfast.store.port import Retention
+
+
+def run_worker(app: Holdfast, settings: Settings, *, name: str | None = None, retention: Retention | None = None) -> None:
+    """Serve until a signal ends it. First SIGTERM or Ctrl-C: finish what runs; second: abort."""
+    set_up_logs(level=settings.log_level, style=settings.log_format)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(app, settings, name, retention))
+
+
+async def _serve(app: Holdfast, settings: Settings, name: str | None, retention: Retention | None) -> None:
+    worker = app.worker(
+        concurrency=settings.concurrency,
+        queues=settings.queues,
+        name=name,
+        prefetch=settings.prefetch,
+        poll=settings.poll,
+        shutdown_timeout=settings.shutdown_timeout,
+        retention=retention,
+        exit_when_blocked=True,  # this process does nothing else: a new one serves better than a stuck one
+    )
+    await worker.serve()
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's event loop where it is installed."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    import uvloop  # noqa: PLC0415  where present
+
+    return uvloop.new_event_loop
+
+
+def set_up_logs(*, level: str, style: str) -> None:
+    """Send what is logged to standard error: lines for people, or one JSON object per line.
+
+    What a record carries besides its message (job, task, attempt, …) becomes fields.
+    """
+    import structlog  # noqa: PLC0415  only workers log
+
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if style == "json":
+        last: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    else:
+        last = [structlog.dev.ConsoleRenderer(colors=_coloured(), exception_formatter=structlog.dev.plain_traceback)]
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[_add_fields, structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def _add_fields(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Add what a record carries besides its message, and the job in whose context it was made."""
+    record = event["_record"]
+    event.update({name: value for name, value in fields_of(record).items() if not name.startswith("_")})
+    if (job := job_of(record)) is not None:
+        event.update(job_id=str(job.id), task=job.task, attempt=job.attempt)
+    return event
+
+
+def _coloured() -> bool:
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")

@@ -1,0 +1,281 @@
+"""Settings: from a file, the environment and flags, each with its origin.
+
+`holdfast.toml` or `[tool.holdfast]` in `pyproject.toml` < `HOLDFAST_*` < flags. Only the current folder is looked at: a
+relative `sqlite:///jobs.db` must not depend on which parent folder happened to hold a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.errors import CENTURY, BadSetting
+from holdfast.store.port import MOST_SLOTS, Retention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PREFIX: Final = "HOLDFAST_"
+OWN_FILE: Final = "holdfast.toml"
+SHARED_FILE: Final = "pyproject.toml"
+LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+LOG_FORMATS: Final = ("console", "json")
+DAY: Final = 86_400.0
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that can be set. Checked when it is loaded."""
+
+    url: str | None = None
+    """The store."""
+    app: str | None = None
+    """MODULE:APP, for `worker` and `enqueue`."""
+    concurrency: int = 20
+    """Slots of a worker."""
+    queues: tuple[str, ...] | None = None
+    """The queues a worker serves; `None`: all."""
+    prefetch: int = 0
+    """Jobs a worker may hold beyond its slots."""
+    poll: float | None = None
+    """Seconds between two looks for work; `None`: every minute where notifications arrive, every second where none do."""
+    shutdown_timeout: float = 30.0
+    """Seconds that running jobs get to end when a worker is asked to stop."""
+    log_level: str = "info"
+    log_format: str = "console"
+    retention_succeeded: float | None = 7 * DAY
+    """Seconds a job is kept once it has ended so; `None`: for ever."""
+    retention_failed: float | None = 30 * DAY
+    retention_canceled: float | None = 7 * DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and where each value comes from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    file: str | None
+    """The file that was read, if there is one."""
+
+    @property
+    def retention(self) -> Retention | None:
+        """How long ended jobs are kept, if anybody said so; `None`: as the app says."""
+        settings = self.settings
+        if all(self.origins[f"retention_{state}"] == "default" for state in ("succeeded", "failed", "canceled")):
+            return None
+        return Retention(
+            succeeded=settings.retention_succeeded, failed=settings.retention_failed, canceled=settings.retention_canceled
+        )
+
+
+def load(
+    flags: Mapping[str, object] | None = None, *, folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Loaded:
+    """Read the settings. `flags` holds those given on the command line (`None`: not given); raises `BadSetting`."""
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(_READERS, "default")
+    file, table = _read_file(folder or Path())
+    for name, (value, origin) in table.items():
+        values[name], origins[name] = _read(name, value, origin), origin
+    for name, (text, origin) in _from_environment(os.environ if environment is None else environment).items():
+        values[name], origins[name] = _read(name, text, origin), origin
+    for name, given in (flags or {}).items():
+        if given is not None:
+            origin = f"--{name.replace('_', '-')}"
+            values[name], origins[name] = _read(name, given, origin), "flag"
+    return Loaded(Settings(**values), origins, file)
+
+
+def duration(value: object) -> float:
+    """Return seconds: a number, or a text such as `90`, `500ms`, `30s`, `5m`, `1h30m`, `7d`, `2w`. Raises `ValueError`."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        text = str(value).strip().lower().replace(" ", "")
+        if _DURATION.fullmatch(text):
+            seconds = sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(text))
+        else:
+            seconds = _plain_number(text)
+    if not 0 <= seconds <= CENTURY:
+        raise ValueError(f"{value!r} is no duration: use a number of seconds or 500ms, 30s, 5m, 1h30m, 7d, 2w")
+    return seconds
+
+
+def _plain_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0
+
+
+# --- the file -----------------------------------------------------------------------------------------------------------
+
+
+def _read_file(folder: Path) -> tuple[str | None, dict[str, tuple[object, str]]]:
+    """Return the file of a folder and its settings, each with file and line."""
+    for name, keys in ((OWN_FILE, ()), (SHARED_FILE, ("tool", "holdfast"))):
+        path = folder / name
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadSetting(f"{name} cannot be read: {error}") from error
+        table = _parsed(text, name)
+        for key in keys:
+            table = table.get(key, {}) if isinstance(table, dict) else {}
+        if not isinstance(table, dict):
+            raise BadSetting(f'{name}: [tool.holdfast] must be a table, such as:\n[tool.holdfast]\nurl = "sqlite:///jobs.db"')
+        if table or not keys:
+            return name, _located(table, text, name, header=".".join(keys))
+    return None, {}
+
+
+def _parsed(text: str, name: str) -> Any:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadSetting(f"{name} is not valid TOML: {error}") from error
+
+
+def _located(table: Mapping[str, object], text: str, file: str, *, header: str) -> dict[str, tuple[object, str]]:
+    found = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        origin = f"{file}{_line(text, key, header)}"
+        if name not in _READERS:
+            raise BadSetting(f"{origin}: there is no setting {key!r}{_nearest(name)}")
+        if name in found:
+            raise BadSetting(f"{origin}: {name!r} is set twice, with a dash and with an underscore")
+        found[name] = (value, origin)
+    return found
+
+
+def _line(text: str, key: str, header: str) -> str:
+    """Return `:line` of a key; the parser does not keep lines, so the text is looked through. Empty when not found."""
+    inside = not header
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if stripped.startswith("["):
+            inside = stripped.strip("[] ") == header
+        elif inside and re.match(rf"""["']?{re.escape(key)}["']?\s*=""", stripped):
+            return f":{number}"
+    return ""
+
+
+# --- the environment ----------------------------------------------------------------------------------------------------
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the settings of the environment. A name that is nearly one of ours is refused: it would be ignored silently."""
+    found = {}
+    for variable, text in environment.items():
+        if not variable.startswith(PREFIX):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name in _READERS:
+            found[name] = (text, variable)
+        elif near := get_close_matches(name, _READERS, n=1, cutoff=0.8):
+            raise BadSetting(f"the environment has {variable}, which is no setting: do you mean {PREFIX}{near[0].upper()}?")
+    return found
+
+
+# --- values -------------------------------------------------------------------------------------------------------------
+
+
+def _read(name: str, value: object, origin: str) -> object:
+    try:
+        return _READERS[name](value)
+    except ValueError as error:
+        raise BadSetting(f"{origin}: {name} {error}") from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"must be a text that is not empty, not {value!r}")
+    return value.strip()
+
+
+def _whole(least: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        text = str(value).strip()
+        if isinstance(value, (bool, float)) or not re.fullmatch(r"[+-]?\d{1,9}", text) or not least <= int(text) <= MOST_SLOTS:
+            raise ValueError(f"must be a whole number from {least} to {MOST_SLOTS:,}, not {value!r}")
+        return int(text)
+
+    return read
+
+
+def _names(value: object) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"must be names such as mail,video, not {value!r}")
+    names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    if not names:
+        raise ValueError("names no queue: leave it out to serve all")
+    return names
+
+
+def _seconds(value: object) -> float:
+    try:
+        return duration(value)
+    except ValueError:
+        raise ValueError(f"must be a duration (seconds, or 500ms, 30s, 5m, 1h30m, 7d, 2w), not {value!r}") from None
+
+
+def _poll(value: object) -> float:
+    seconds = _seconds(value)
+    if not seconds:
+        raise ValueError("must be more than 0: a worker that never rests would only look")
+    return seconds
+
+
+def _retention(value: object) -> float | None:
+    if value == "never":
+        return None
+    try:
+        return duration(value)
+    except ValueError:
+        raise ValueError(f"must be a duration such as 7d, or never, not {value!r}") from None
+
+
+def _one_of(*words: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        word = str(value).strip().lower()
+        if word not in words:
+            raise ValueError(f"must be one of {', '.join(words)}, not {value!r}")
+        return word
+
+    return read
+
+
+_READERS: Final[Mapping[str, Callable[[object], object]]] = {
+    "url": _text,
+    "app": _text,
+    "concurrency": _whole(1),
+    "queues": _names,
+    "prefetch": _whole(0),
+    "poll": _poll,
+    "shutdown_timeout": _seconds,
+    "log_level": _one_of(*LOG_LEVELS),
+    "log_format": _one_of(*LOG_FORMATS),
+    "retention_succeeded": _retention,
+    "retention_failed": _retention,
+    "retention_canceled": _retention,
+}
+
+
+def _nearest(name: str) -> str:
+    near = get_close_matches(name, _READERS, n=1, cutoff=0.6)
+    return f": do you mean {near[0]!r}?" if near else f". There are: {', '.join(_READERS)}"

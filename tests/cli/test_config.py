@@ -1,0 +1,101 @@
+"""Settings: three sources, one order, every value with its origin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.config import duration, load
+from holdfast.errors import BadSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Done
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text('# ours\nurl = "sqlite:///file.db"\nconcurrency = 3\nqueues = ["a", "b"]\n')
+    environment = {"HOLDFAST_CONCURRENCY": "4", "HOLDFAST_PREFETCH": "2", "OTHER": "x"}
+    loaded = load({"prefetch": 7, "app": None}, folder=tmp_path, environment=environment)
+    settings = loaded.settings
+    assert (settings.url, settings.concurrency, settings.prefetch, settings.queues) == ("sqlite:///file.db", 4, 7, ("a", "b"))
+    assert loaded.origins["url"] == "holdfast.toml:2"
+    assert loaded.origins["concurrency"] == "HOLDFAST_CONCURRENCY"
+    assert loaded.origins["prefetch"] == "flag"
+    assert loaded.origins["app"] == "default"
+
+
+def test_pyproject_is_read_where_there_is_no_file_of_our_own(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.other]\nurl = "no"\n\n[tool.holdfast]\nlog-format = "json"\n')
+    loaded = load(folder=tmp_path, environment={})
+    assert loaded.settings.log_format == "json"
+    assert loaded.origins["log_format"] == "pyproject.toml:5"
+    (tmp_path / "holdfast.toml").write_text("")
+    assert load(folder=tmp_path, environment={}).settings.log_format == "console"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("concurency = 3", r"holdfast.toml:1: there is no setting 'concurency': do you mean 'concurrency'\?"),
+        ("zzz = 3", "There are: url, app, concurrency"),
+        ("concurrency = 0", "concurrency must be a whole number from 1"),
+        ("concurrency = true", "concurrency must be a whole number from 1"),
+        ("concurrency = 2.5", "concurrency must be a whole number from 1"),
+        ("prefetch = -1", "prefetch must be a whole number from 0"),
+        ("poll = 0", "poll must be more than 0"),
+        ('shutdown_timeout = "soon"', "shutdown_timeout must be a duration"),
+        ('log_level = "loud"', "log_level must be one of debug, info"),
+        ('log_format = "xml"', "log_format must be one of console, json"),
+        ('retention_failed = "always"', "retention_failed must be a duration such as 7d, or never"),
+        ("queues = []", "queues names no queue"),
+        ("url = 3", "url must be a text"),
+        ("url = ", "holdfast.toml is not valid TOML"),
+    ],
+)
+def test_a_bad_value_is_refused_where_it_stands(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "holdfast.toml").write_text(text)
+    with pytest.raises(BadSetting, match=says):
+        load(folder=tmp_path, environment={})
+
+
+def test_a_variable_that_is_nearly_ours_is_refused_and_others_are_left_alone(tmp_path: Path) -> None:
+    load(folder=tmp_path, environment={"HOLDFAST_TEST_POSTGRES_URLS": "x", "HOLDFAST_SOMETHING": "y"})
+    with pytest.raises(BadSetting, match=r"HOLDFAST_CONCURENCY.*do you mean HOLDFAST_CONCURRENCY\?"):
+        load(folder=tmp_path, environment={"HOLDFAST_CONCURENCY": "3"})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), (1.5, 1.5), ("500ms", 0.5), ("5m", 300), ("1h30m", 5400), ("7d", 604_800), ("2W", 1_209_600)],
+)
+def test_durations_are_read(text: object, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "7 days", "1x", "1h30", True, "1e99"])
+def test_what_is_no_duration_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        duration(text)
+
+
+def test_never_keeps_jobs_for_ever(tmp_path: Path) -> None:
+    assert load({"retention_failed": "never"}, folder=tmp_path, environment={}).settings.retention_failed is None
+
+
+def test_config_shows_each_value_with_its_origin(
+    cli: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "holdfast.toml").write_text("prefetch = 5\n")
+    monkeypatch.setenv("HOLDFAST_URL", "postgresql://me:secret@host/db")
+    rows = {row[0]: row[1:] for row in cli("config").rows}
+    assert rows["prefetch"] == ["5", "holdfast.toml:1"]
+    assert rows["url"] == ["postgresql://me:***@host/db", "HOLDFAST_URL"]
+    assert rows["concurrency"] == ["20", "default"]
+    shown = cli("config", "--json").json
+    assert shown["settings"]["url"] == {"value": "postgresql://me:***@host/db", "origin": "HOLDFAST_URL"}
+    assert shown["file"] == "holdfast.toml"
+    assert "secret" not in cli("config").out + cli("config", "--json").out
