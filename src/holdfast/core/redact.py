@@ -20,12 +20,12 @@ _SECRETS: Final = (
     # password=…, "api_key": "…", token: …
     re.compile(
         rf"(?P<keep>\b[\w-]{{0,40}}(?:{_NAMES})[\"']?\s{{0,3}}[=:]\s{{0,3}})"
-        r"(?:\"(?:[^\"\\\n]|\\.){0,500}\"|'(?:[^'\\\n]|\\.){0,500}'|[^\s,;&)\]}]{1,500})",
+        r"(?!\[redacted\])(?:\"(?:[^\"\\\n]|\\.){0,500}\"|'(?:[^'\\\n]|\\.){0,500}'|[^\s,;&)\]}]{1,500})",
         re.IGNORECASE,
     ),
     # Authorization: Basic …
     re.compile(
-        r"(?P<keep>\bauthorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:\w{1,20} )?)[A-Za-z0-9._~+/=-]{4,500}", re.IGNORECASE
+        r"(?P<keep>\bauthorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:\w{1,20} )?+)[A-Za-z0-9._~+/=-]{4,500}", re.IGNORECASE
     ),
     re.compile(r"(?P<keep>\bbearer )(?=[A-Za-z0-9._~+/=-]{0,200}\d)[A-Za-z0-9._~+/=-]{12,500}", re.IGNORECASE),
     # the well-known shapes of keys: cloud, forge and model providers, and JSON web tokens

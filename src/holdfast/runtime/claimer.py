@@ -150,8 +150,11 @@ class Claimer:
         self._outage.succeeded()
         if claimed:
             self._counters.add(count.CLAIMED, len(claimed))
-            self._turns.saw({one.queue for one in claimed})
             self._take(claimed, asked_at)
+        queues = {one.queue for one in claimed}
+        self._turns.saw(queues)
+        if first is not None and first not in queues:
+            self._turns.brought_nothing(first)
         return len(claimed)
 
     async def _give_back_unknown(self) -> None:

@@ -38,11 +38,12 @@ class Waiter:
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look(), name="holdfast-waiter")
         try:
-            async with asyncio.timeout(timeout):
-                return await future
-        except TimeoutError:
-            raise TimeoutError(f"job {job_id} has not ended within {timeout:g} s; it goes on") from None
+            done, _ = await asyncio.wait({future}, timeout=timeout)
+            if not done:
+                raise TimeoutError(f"job {job_id} has not ended within {timeout:g} s; it goes on")
+            return future.result()
         finally:
+            future.cancel()
             waiting = self._awaited.get(job_id, [])
             if future in waiting:
                 waiting.remove(future)
@@ -70,7 +71,8 @@ class Waiter:
             except Exception as error:  # noqa: BLE001  whoever waits must hear of it
                 for futures in list(self._awaited.values()):
                     for future in futures:
-                        future.set_exception(error)
+                        if not future.done():
+                            future.set_exception(error)
                 return
             await asyncio.sleep(self._rest * (0.75 + self._environment.random() / 2))
             self._rest = min(LONGEST, self._rest * 1.5)

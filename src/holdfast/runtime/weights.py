@@ -30,6 +30,12 @@ class Turns:
                 self._weights[queue] = self._said.get(queue, 1.0)
                 self._credit[queue] = 0.0
 
+    def brought_nothing(self, queue: str) -> None:
+        """Forget a queue that came first and had no job, until it is seen to have one; those that were declared stay."""
+        if queue not in self._said and queue not in (self._served or ()):
+            self._weights.pop(queue, None)
+            self._credit.pop(queue, None)
+
     def next(self) -> tuple[str | None, bool]:
         """Return the queue that comes first this time (`None`: the usual order), and whether retries do."""
         self._retry_credit += self._retry_share

@@ -1,0 +1,172 @@
+"""Settlements: written in batches, repeated until answered, each standing or falling alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import Retry, State, StoreUnavailable
+from holdfast.core.job import Policy
+from holdfast.core.outcome import Error, Failed, Rescheduled, Succeeded
+from holdfast.core.states import Event
+from holdfast.notify.port import Hint
+from holdfast.runtime import counters as count
+from holdfast.runtime.settler import BATCH, Settler
+from holdfast.store.port import Settled
+from tests.runtime.parts import Hints, a_base, an_attempt
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from holdfast.runtime.attempt import Attempt
+    from holdfast.store.port import Settlement
+
+WAIT = 20.0
+AT_ONCE = Policy(Retry(initial=0, max=0))
+
+
+class Book:
+    """A store that writes settlements down, or does what a test says instead."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Settlement]] = []
+        self.instead: Callable[[Sequence[Settlement]], list[Settled] | None] = lambda _: None
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        await asyncio.sleep(0)
+        answers = self.instead(settlements)
+        self.batches.append(list(settlements))
+        return [Settled.APPLIED] * len(settlements) if answers is None else answers
+
+
+class Desk:
+    """A settler at work, and who was confirmed."""
+
+    def __init__(self) -> None:
+        self.store = Book()
+        self.hints = Hints()
+        self.base = a_base(self.store, self.hints)
+        self.confirmed: list[Attempt] = []
+        self.settler = Settler(self.base, self.confirmed.extend)
+
+    def counted(self, name: str) -> int:
+        return sum(value for key, value in self.base.counters.snapshot().items() if key.partition(":")[0] == name)
+
+    async def flush(self) -> None:
+        await asyncio.wait_for(self.settler.flush(WAIT), WAIT)
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    """A settler that runs, and has ended afterwards."""
+    desk = Desk()
+    running = asyncio.create_task(desk.settler.run())
+    yield desk
+    desk.settler.stop()
+    await asyncio.wait_for(running, WAIT)
+
+
+async def test_attempts_that_end_together_are_written_together(desk: Desk) -> None:
+    attempts = [an_attempt() for _ in range(BATCH + 20)]
+    for attempt in attempts:
+        desk.settler.submit(attempt, Succeeded("1"))
+        assert attempt.finished
+    await desk.flush()
+    assert [len(batch) for batch in desk.store.batches] == [BATCH, 20]
+    assert desk.confirmed == attempts
+    assert desk.counted(count.SETTLED) == BATCH + 20
+
+
+async def test_a_settlement_whose_answer_was_lost_is_sent_again_as_it_was(desk: Desk) -> None:
+    seen: list[Settlement] = []
+
+    def lose_the_first(batch: Sequence[Settlement]) -> None:
+        seen.extend(batch)
+        if len(seen) == 1:
+            raise StoreUnavailable("db", 0.1, "gone")
+
+    desk.store.instead = lose_the_first
+    attempt = an_attempt()
+    desk.settler.submit(attempt, Failed(Error("DISK")))
+    await desk.flush()
+    assert seen[0] == seen[1], "the same write, so that the token makes it safe"
+    assert desk.confirmed == [attempt]
+    assert not desk.base.outage.going_on
+
+
+async def test_one_that_cannot_be_written_does_not_take_its_neighbours_with_it(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts = [an_attempt() for _ in range(5)]
+    poisoned = attempts[2].lease
+
+    def refuse(batch: Sequence[Settlement]) -> None:
+        if any(settlement.lease == poisoned for settlement in batch):
+            raise ValueError("cannot be encoded")
+
+    desk.store.instead = refuse
+    for attempt in attempts:
+        desk.settler.submit(attempt, Succeeded("1"))
+    await desk.flush()
+    written = [settlement.lease for batch in desk.store.batches for settlement in batch]
+    assert written == [attempt.lease for attempt in attempts if attempt.lease != poisoned]
+    assert f"job {poisoned.job_id}: its outcome cannot be written; its lease will lapse" in caplog.text
+    assert desk.confirmed == attempts, "the slot is free again"
+
+
+async def test_a_refused_settlement_is_counted_and_told(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    desk.store.instead = lambda batch: [Settled.STALE] * len(batch)
+    attempt = an_attempt(attempt=3)
+    desk.settler.submit(attempt, Succeeded("1"))
+    await desk.flush()
+    assert desk.base.counters.snapshot() == {f"{count.STALE}:settle": 1}
+    assert "attempt 3: the lease was lost, so its outcome (succeeded) is refused" in caplog.text
+    assert desk.confirmed == [attempt]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "hint"),
+    [
+        (Succeeded("1"), []),
+        (Failed(Error("DISK"), fatal=True), []),
+        (Failed(Error("DISK")), [Hint(frozenset({"mail"}))]),
+        (Rescheduled(after=60), [Hint(later=True)]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_workers_are_told_of_what_waits_again(desk: Desk, outcome: Any, hint: list[Hint]) -> None:
+    desk.settler.submit(an_attempt(policy=AT_ONCE), outcome)
+    await desk.flush()
+    assert desk.hints.sent == hint
+
+
+async def test_failures_that_are_followed_by_another_attempt_are_counted_by_code(desk: Desk) -> None:
+    desk.settler.submit(an_attempt(policy=AT_ONCE), Failed(Error("DISK")))
+    desk.settler.submit(an_attempt(policy=AT_ONCE, failures=2), Failed(Error("DISK")))
+    await desk.flush()
+    assert desk.base.counters.snapshot()[f"{count.RETRIES}:DISK"] == 1
+
+
+async def test_a_result_that_no_store_could_keep_fails_the_job(desk: Desk) -> None:
+    desk.settler.submit(an_attempt(), Succeeded('"a\0b"'))
+    await desk.flush()
+    ((settlement,),) = desk.store.batches
+    write = settlement.write
+    assert (write.state, write.event) == (State.FAILED, Event.FAIL)
+    assert write.error is not None
+    assert write.error.code == "BAD_OUTCOME"
+
+
+async def test_a_worker_that_must_end_gives_up_on_a_store_that_is_gone(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    def gone(_: Sequence[Settlement]) -> None:
+        raise StoreUnavailable("db", 0.1, "gone")
+
+    desk.store.instead = gone
+    attempt = an_attempt()
+    desk.settler.submit(attempt, Succeeded("1"))
+    await asyncio.wait_for(desk.settler.flush(0.01), WAIT)
+    assert desk.confirmed == [attempt]
+    assert "1 outcome(s) could not be written: the leases will lapse" in caplog.text
+    assert desk.counted(count.SETTLED) == 0
