@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from holdfast.core.retry import Retry
     from holdfast.runtime.counters import Counters
     from holdfast.runtime.entry import Middleware
-    from holdfast.runtime.worker import RunningWorker, World
+    from holdfast.runtime.worker import RunningWorker
+    from holdfast.runtime.world import World
     from holdfast.store.port import EventView, JobView, LogView, Stats
     from holdfast.tasks.codec import ResultCodec
     from holdfast.tasks.report import Report
@@ -325,7 +326,8 @@ class Holdfast:
         `retention` says how long it lets ended jobs stand, instead of the app's.
         """
         from holdfast import __version__  # noqa: PLC0415  a circle otherwise
-        from holdfast.runtime.worker import RunningWorker, WorkerOptions  # noqa: PLC0415  only workers need all of it
+        from holdfast.runtime.worker import RunningWorker  # noqa: PLC0415  only workers need all of it
+        from holdfast.runtime.world import WorkerOptions  # noqa: PLC0415  as above
 
         if isinstance(queues, str):
             raise BadSetting(f"queues={queues!r} is one text: write queues=[{queues!r}]")
@@ -346,7 +348,7 @@ class Holdfast:
 
     def world(self, retention: Retention | None = None) -> World:
         """Return what a worker is made of: the tasks and hooks declared so far, and the adapters. For tools and tests."""
-        from holdfast.runtime.worker import World  # noqa: PLC0415  only workers need all of it
+        from holdfast.runtime.world import World  # noqa: PLC0415  only workers need it
 
         return World(
             make_store=self._adapters.store,

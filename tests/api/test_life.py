@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import Holdfast, HoldfastError, State
+from holdfast import Holdfast, HoldfastError, SchemaMissing, State
+from holdfast.connect import migrate
 from tests.api.blocking import in_thread
 
 if TYPE_CHECKING:
@@ -98,3 +99,23 @@ async def test_closing_in_a_loop_from_blocking_code_names_the_call_to_use(memory
     await in_thread(memory.stats_sync)
     with pytest.raises(HoldfastError, match=r"close_sync was called inside a running event loop.* await ….close\("):
         memory.close_sync()
+
+
+@pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+async def test_a_missing_schema_that_is_not_to_be_created_is_named_until_it_is_there(
+    make_app: Callable[..., Holdfast], url: str
+) -> None:
+    app = make_app(create=False)
+
+    @app.task()
+    async def note() -> None: ...
+
+    for _ in range(2):
+        with pytest.raises(SchemaMissing, match="holdfast migrate"):
+            await note.enqueue()
+        with pytest.raises(SchemaMissing):
+            async with app.worker():
+                pytest.fail("it must not start")
+    await migrate(url)
+    handle = await note.enqueue()
+    assert await handle.state() is State.READY

@@ -16,10 +16,12 @@ from holdfast.runtime import counters as count
 from holdfast.runtime.settler import BATCH, Settler
 from holdfast.store.port import Settled
 from tests.runtime.parts import Hints, a_base, an_attempt
+from tests.support.until import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
+    from holdfast.core.outcome import Outcome
     from holdfast.runtime.attempt import Attempt
     from holdfast.store.port import Settlement
 
@@ -48,14 +50,24 @@ class Desk:
         self.store = Book()
         self.hints = Hints()
         self.base = a_base(self.store, self.hints)
+        self.submitted = 0
         self.confirmed: list[Attempt] = []
         self.settler = Settler(self.base, self.confirmed.extend)
 
     def counted(self, name: str) -> int:
         return sum(value for key, value in self.base.counters.snapshot().items() if key.partition(":")[0] == name)
 
+    def submit(self, attempt: Attempt, outcome: Outcome) -> None:
+        self.submitted += 1
+        self.settler.submit(attempt, outcome)
+
     async def flush(self) -> None:
-        await asyncio.wait_for(self.settler.flush(WAIT), WAIT)
+        """Wait until everything submitted is confirmed."""
+
+        async def all_confirmed() -> bool:
+            return len(self.confirmed) == self.submitted
+
+        await until(all_confirmed)
 
 
 @pytest.fixture
@@ -64,14 +76,14 @@ async def desk() -> AsyncIterator[Desk]:
     desk = Desk()
     running = asyncio.create_task(desk.settler.run())
     yield desk
-    desk.settler.stop()
+    desk.settler.finish()
     await asyncio.wait_for(running, WAIT)
 
 
 async def test_attempts_that_end_together_are_written_together(desk: Desk) -> None:
     attempts = [an_attempt() for _ in range(BATCH + 20)]
     for attempt in attempts:
-        desk.settler.submit(attempt, Succeeded("1"))
+        desk.submit(attempt, Succeeded("1"))
         assert attempt.finished
     await desk.flush()
     assert [len(batch) for batch in desk.store.batches] == [BATCH, 20]
@@ -89,7 +101,7 @@ async def test_a_settlement_whose_answer_was_lost_is_sent_again_as_it_was(desk: 
 
     desk.store.instead = lose_the_first
     attempt = an_attempt()
-    desk.settler.submit(attempt, Failed(Error("DISK")))
+    desk.submit(attempt, Failed(Error("DISK")))
     await desk.flush()
     assert seen[0] == seen[1], "the same write, so that the token makes it safe"
     assert desk.confirmed == [attempt]
@@ -108,7 +120,7 @@ async def test_one_that_cannot_be_written_does_not_take_its_neighbours_with_it(
 
     desk.store.instead = refuse
     for attempt in attempts:
-        desk.settler.submit(attempt, Succeeded("1"))
+        desk.submit(attempt, Succeeded("1"))
     await desk.flush()
     written = [settlement.lease for batch in desk.store.batches for settlement in batch]
     assert written == [attempt.lease for attempt in attempts if attempt.lease != poisoned]
@@ -119,7 +131,7 @@ async def test_one_that_cannot_be_written_does_not_take_its_neighbours_with_it(
 async def test_a_refused_settlement_is_counted_and_told(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     desk.store.instead = lambda batch: [Settled.STALE] * len(batch)
     attempt = an_attempt(attempt=3)
-    desk.settler.submit(attempt, Succeeded("1"))
+    desk.submit(attempt, Succeeded("1"))
     await desk.flush()
     assert desk.base.counters.snapshot() == {f"{count.STALE}:settle": 1}
     assert "attempt 3: the lease was lost, so its outcome (succeeded) is refused" in caplog.text
@@ -137,20 +149,20 @@ async def test_a_refused_settlement_is_counted_and_told(desk: Desk, caplog: pyte
     ids=lambda value: type(value).__name__,
 )
 async def test_workers_are_told_of_what_waits_again(desk: Desk, outcome: Any, hint: list[Hint]) -> None:
-    desk.settler.submit(an_attempt(policy=AT_ONCE), outcome)
+    desk.submit(an_attempt(policy=AT_ONCE), outcome)
     await desk.flush()
     assert desk.hints.sent == hint
 
 
 async def test_failures_that_are_followed_by_another_attempt_are_counted_by_code(desk: Desk) -> None:
-    desk.settler.submit(an_attempt(policy=AT_ONCE), Failed(Error("DISK")))
-    desk.settler.submit(an_attempt(policy=AT_ONCE, failures=2), Failed(Error("DISK")))
+    desk.submit(an_attempt(policy=AT_ONCE), Failed(Error("DISK")))
+    desk.submit(an_attempt(policy=AT_ONCE, failures=2), Failed(Error("DISK")))
     await desk.flush()
     assert desk.base.counters.snapshot()[f"{count.RETRIES}:DISK"] == 1
 
 
 async def test_a_result_that_no_store_could_keep_fails_the_job(desk: Desk) -> None:
-    desk.settler.submit(an_attempt(), Succeeded('"a\0b"'))
+    desk.submit(an_attempt(), Succeeded('"a\0b"'))
     await desk.flush()
     ((settlement,),) = desk.store.batches
     write = settlement.write
@@ -165,8 +177,9 @@ async def test_a_worker_that_must_end_gives_up_on_a_store_that_is_gone(desk: Des
 
     desk.store.instead = gone
     attempt = an_attempt()
-    desk.settler.submit(attempt, Succeeded("1"))
-    await asyncio.wait_for(desk.settler.flush(0.01), WAIT)
+    desk.submit(attempt, Succeeded("1"))
+    await asyncio.wait_for(desk.settler.stop(0.01), WAIT)
+    await desk.flush()
     assert desk.confirmed == [attempt]
     assert "1 outcome(s) could not be written: the leases will lapse" in caplog.text
     assert desk.counted(count.SETTLED) == 0

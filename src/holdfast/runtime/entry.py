@@ -6,11 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.errors import BadArgs, HoldfastError
+from holdfast.runtime.executor.command import CommandExecutor
 from holdfast.runtime.executor.port import Encoded
+from holdfast.runtime.executor.process import ProcessExecutor
+from holdfast.runtime.executor.thread import ThreadExecutor
 from holdfast.tasks.options import Executor as Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from contextlib import AsyncExitStack
 
     from holdfast.core.lease import Claimed
     from holdfast.runtime.executor.port import Executor
@@ -21,6 +25,26 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 CallNext: TypeAlias = "Callable[[Job], Awaitable[Any]]"
 Middleware: TypeAlias = "Callable[[Job, CallNext], Awaitable[Any]]"
 """Wraps every attempt: `async def middleware(job, call_next): … return await call_next(job)`. The first is the outermost."""
+
+
+async def prepare(
+    tasks: Iterable[Task[..., Any]], middlewares: Sequence[Middleware], slots: int, stack: AsyncExitStack
+) -> dict[str, Entry]:
+    """Make tasks ready to run, with the executors they need and no others; the stack closes those."""
+    kinds: dict[Kind, Callable[[], Executor]] = {
+        Kind.THREAD: lambda: ThreadExecutor(slots),
+        Kind.PROCESS: lambda: ProcessExecutor(slots),
+        Kind.COMMAND: lambda: CommandExecutor(slots),
+    }
+    made: dict[Kind, Executor] = {}
+    entries = {}
+    for task in tasks:
+        if task.executor in kinds and task.executor not in made:
+            executor = made[task.executor] = kinds[task.executor]()
+            await executor.open()
+            stack.push_async_callback(executor.close)
+        entries[task.name] = Entry(task, made.get(task.executor), middlewares)
+    return entries
 
 
 class UnreadableArgs(HoldfastError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -41,7 +42,7 @@ GUARD: Final = 0.25
 
 
 class Heartbeat:
-    """Extends what is held. `abort` and `enable` are called from the heartbeat's thread."""
+    """Extends what is held. `abort` is called from the heartbeat's thread, `enable` on the worker's event loop."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Heartbeat:
         self._watchdog = watchdog
         self._abort = abort
         self._enable = enable
+        self._worker_loop = asyncio.get_running_loop()
         self._thread: LoopThread | None = None
         self._wake = asyncio.Event()
         self._guard_wake = asyncio.Event()
@@ -104,10 +106,15 @@ class Heartbeat:
     async def stop(self) -> None:
         """Have the thread end, and wait for it."""
         if self._thread is not None:
-            self._stopping = True
-            self._thread.call(self._wake_all)
+            self.halt()
             await self._thread.join()
             self._thread = None
+
+    def halt(self) -> None:
+        """Have the thread end."""
+        self._stopping = True
+        if self._thread is not None:
+            self._thread.call(self._wake_all)
 
     def _wake_all(self) -> None:
         self._wake.set()
@@ -178,7 +185,11 @@ class Heartbeat:
             await store.register(self._worker)
             return
         self._beat_at = now + BEAT * (0.9 + 0.2 * self._environment.random())
-        self._enable(not signal.disabled)
+        self._tell_worker(not signal.disabled)
+
+    def _tell_worker(self, enabled: bool) -> None:  # noqa: FBT001  what the signal said
+        with suppress(RuntimeError):  # the worker's event loop is closed
+            self._worker_loop.call_soon_threadsafe(self._enable, enabled)
 
     async def _look(self, store: Store) -> None:
         """Read, not write, what became of the held jobs: a write would be a change that others notice in turn."""

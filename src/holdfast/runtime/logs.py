@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ class JobLogHandler(logging.Handler):
 
 
 _HANDLER = JobLogHandler(logging.INFO)
+_LOCK = threading.Lock()
 _users = 0
 
 
@@ -41,17 +43,21 @@ def kept_logs() -> Iterator[None]:
     """Have the lines that jobs log kept with them inside this block: one handler for all workers of the process."""
     global _users  # noqa: PLW0603  the root logger is one for the whole process as well
     root, own = logging.getLogger(), logging.getLogger("holdfast.job")
-    _users += 1
-    if _users == 1:
+    quiet = own.level == logging.NOTSET
+    with _LOCK:
+        _users += 1
         root.addHandler(_HANDLER)
-        if own.level == logging.NOTSET:
+        if quiet:
             own.setLevel(logging.INFO)
     try:
         yield
     finally:
-        _users -= 1
-        if not _users:
-            root.removeHandler(_HANDLER)
+        with _LOCK:
+            _users -= 1
+            if not _users:
+                root.removeHandler(_HANDLER)
+                if quiet:
+                    own.setLevel(logging.NOTSET)
 
 
 class JobContextFilter(logging.Filter):

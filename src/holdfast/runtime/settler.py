@@ -79,16 +79,22 @@ class Settler:
                 self._confirmed([attempt for attempt, _ in batch])
             self._idle.set()
 
-    def stop(self) -> None:
+    async def stop(self, timeout: float) -> None:
+        """Have it end when everything is written; what is not in time is given up, and its leases lapse."""
+        self.finish()
+        if not await wait_for_event(self._idle, timeout):
+            self.give_up()
+            await wait_for_event(self._idle, timeout)
+
+    def finish(self) -> None:
         """Have it end when everything is written."""
         self._stopping = True
         self._wake.set()
 
-    async def flush(self, timeout: float) -> None:
-        """Wait until everything submitted so far is confirmed; what is not in time is given up, and its leases lapse."""
-        if not await wait_for_event(self._idle, timeout):
-            self._given_up = True
-            await self._idle.wait()
+    def give_up(self) -> None:
+        """Have it end without waiting for a store that does not answer."""
+        self._given_up = True
+        self.finish()
 
     async def _write(self, settlements: Sequence[Settlement]) -> list[Settled] | None:
         """Write settlements until the store answers; `None` when that was given up."""

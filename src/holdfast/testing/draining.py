@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from holdfast.runtime.entry import Entry
 from holdfast.runtime.executor.command import CommandExecutor
 from holdfast.runtime.executor.thread import ThreadExecutor
 from holdfast.runtime.housekeeping import Reaper
-from holdfast.runtime.logs import JobLogHandler
+from holdfast.runtime.logs import kept_logs
 from holdfast.runtime.outage import Outage
 from holdfast.runtime.reporter import AttemptChannel, Reporter
 from holdfast.runtime.scheduler import Scheduler
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.core.lease import Claimed, Lease
     from holdfast.core.outcome import Outcome
     from holdfast.runtime.executor.port import Executor
-    from holdfast.runtime.worker import World
+    from holdfast.runtime.world import World
     from holdfast.store.port import JobView, Part, Store
     from holdfast.testing.jobs import Declared
 
@@ -198,7 +197,7 @@ class _Drainer:
         await self._store.open()
         notifier = self._world.make_notifier()
         stack.push_async_callback(notifier.close)
-        stack.enter_context(_kept_logs())
+        stack.enter_context(kept_logs())
         for lifespan in self._world.lifespans:
             await stack.enter_async_context(lifespan())
         threads, commands = ThreadExecutor(1), CommandExecutor(1)
@@ -363,7 +362,7 @@ class _Drainer:
     async def _settle(self, attempt: Attempt, outcome: Outcome) -> None:
         settler = Settler(self._base, _confirmed)
         settler.submit(attempt, outcome)
-        settler.stop()
+        settler.finish()
         await settler.run()
 
     # what ran
@@ -396,18 +395,3 @@ def _lost(lease: Lease) -> None:
 
 def _confirmed(attempts: Sequence[Attempt]) -> None:
     """Do nothing: nothing is held but the one that was settled."""
-
-
-@contextmanager
-def _kept_logs() -> Iterator[None]:
-    """Have log records kept with their jobs, as a worker does."""
-    root, own, handler = logging.getLogger(), logging.getLogger("holdfast.job"), JobLogHandler(logging.INFO)
-    level = own.level
-    root.addHandler(handler)
-    if level == logging.NOTSET:
-        own.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        own.setLevel(level)
-        root.removeHandler(handler)

@@ -1,0 +1,299 @@
+"""The slots of a worker: every attempt it holds, from the claim until its settlement is confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.abort import LOST, AbortReason
+from holdfast.core.outcome import Error, Failed, Released
+from holdfast.errors import StoreUnavailable
+from holdfast.runtime import counters as count
+from holdfast.runtime.attempt import STOP_GRACE, Attempt
+from holdfast.runtime.attempting import attempted
+from holdfast.runtime.reporter import AttemptChannel, Reporter
+from holdfast.runtime.service import wait_for_event
+from holdfast.runtime.settler import Settler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from holdfast.core.lease import Claimed, Lease
+    from holdfast.core.outcome import Outcome
+    from holdfast.runtime.base import Base
+    from holdfast.runtime.entry import Entry
+    from holdfast.store.port import Part
+
+logger = logging.getLogger("holdfast.worker")
+
+LONGEST_TURN: Final = 0.005
+"""Seconds one slot may run handlers that never suspend before it lets the others have a turn."""
+
+
+class Slots:
+    """Runs what is claimed, as many at once as there are slots. All on the worker's event loop, but for `abort_from_thread`.
+
+    The hooks are set by the worker before the first claim: `taken` hears of new leases, `freed` of room for more, `doubted`
+    that a lease seems to be lost.
+    """
+
+    def __init__(self, base: Base, entries: Mapping[str, Entry], *, concurrency: int, prefetch: int) -> None:
+        self._base = base
+        self._environment = base.environment
+        self._entries = entries
+        self._concurrency = concurrency
+        self._prefetch = prefetch
+        self._loop = asyncio.get_running_loop()
+        self.reporter = Reporter(base, self._report_refused)
+        self.settler = Settler(base, self._confirmed)
+        self.held: dict[Lease, Attempt] = {}
+        """Extended by the heartbeat, which reads this from its thread."""
+        self.taken: Callable[[Sequence[Attempt]], None] = _nothing
+        self.freed: Callable[[], None] = _nothing
+        self.doubted: Callable[[], None] = _nothing
+        self.running = 0
+        """How many handlers run."""
+        self.abandoned: set[asyncio.Task[None]] = set()
+        """Slots whose handler did not stop when they were closed."""
+        self._buffer: deque[Attempt] = deque()
+        """Claimed, and waiting for a slot."""
+        self._idle: deque[asyncio.Future[Attempt]] = deque()
+        """Slots that wait for an attempt."""
+        self._stuck = 0
+        """Handlers that still run although their job was settled or lost."""
+        self._let_one_go = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
+
+    def open(self) -> None:
+        """Start the slots. Not in the worker's task group: a handler that will not stop must not keep it from stopping."""
+        self._tasks = [asyncio.create_task(self._slot(), name=f"holdfast-slot-{number}") for number in range(self._concurrency)]
+
+    async def close(self) -> None:
+        """End the slots; those whose handler does not stop are abandoned."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            _, self.abandoned = await asyncio.wait(self._tasks, timeout=STOP_GRACE if self._stuck else None)
+
+    # claiming
+
+    def room(self) -> int:
+        """Return how many jobs more may be claimed."""
+        return self._concurrency + self._prefetch - len(self.held) - self._stuck
+
+    def take(self, claims: Sequence[Claimed], asked_at: float) -> None:
+        """Take what was claimed by a request sent at this time (monotonic)."""
+        attempts = []
+        for claimed in claims:
+            attempt = Attempt(claimed, self._entries[claimed.task], asked_at)
+            self.held[attempt.lease] = attempt
+            attempts.append(attempt)
+        self.taken(attempts)
+        self._buffer.extend(attempts)
+        while self._buffer and self._idle:
+            slot = self._idle.popleft()
+            if not slot.done():
+                slot.set_result(self._buffer.popleft())
+
+    # running
+
+    async def _slot(self) -> None:
+        """Run one attempt after another."""
+        yielded_at = self._environment.monotonic()
+        while True:
+            try:
+                attempt = self._buffer.popleft() if self._buffer else await self._next_attempt()
+                if attempt.lease in self.held and not attempt.finished:
+                    await self._run(attempt)
+            except asyncio.CancelledError:
+                if self._closing:
+                    raise
+                _uncancel()  # left behind by a handler that cancelled the task it ran in: no reason to lose a slot
+            if self._environment.monotonic() - yielded_at > LONGEST_TURN:
+                # handlers that never suspend would keep the event loop from everybody else
+                await asyncio.sleep(0)
+                yielded_at = self._environment.monotonic()
+
+    async def _next_attempt(self) -> Attempt:
+        future: asyncio.Future[Attempt] = self._loop.create_future()
+        self._idle.append(future)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():  # handed over in the very moment this slot was closed
+                self._buffer.appendleft(future.result())
+            raise
+
+    async def _run(self, attempt: Attempt) -> None:
+        attempt.runner = asyncio.current_task()
+        self.running += 1
+        try:
+            outcome = await self._outcome(attempt)
+            # from here on it is no longer to be stopped; its lease is still kept
+            attempt.finished = not attempt.detached
+            if attempt.reported and not attempt.detached:
+                await self.reporter.flush()
+        finally:
+            self.running -= 1
+            attempt.runner = None
+        if attempt.detached:
+            self._stuck -= 1
+            self.freed()
+        elif outcome is not None:
+            self.settler.submit(attempt, outcome)
+        else:
+            self._drop(attempt)
+
+    async def _outcome(self, attempt: Attempt) -> Outcome | None:
+        try:
+            ended = await attempted(attempt, AttemptChannel(attempt, self.reporter), self._environment, self._parts)
+        except asyncio.CancelledError:
+            if self._closing:
+                raise
+            _uncancel()
+            return Failed(Error("CancelledError", "the handler cancelled the asyncio task it runs in"))
+        return ended.outcome
+
+    async def _parts(self, claimed: Claimed) -> dict[str, Part]:
+        while True:
+            try:
+                return {part.name: part for part in await self._base.store.parts(claimed.job_id)}
+            except StoreUnavailable as error:
+                await asyncio.sleep(self._base.outage.failed(error))
+
+    # stopping handlers
+
+    def abort(self, attempt: Attempt, reason: AbortReason) -> None:
+        """Ask a handler to stop; the first reason stands."""
+        if attempt.abort.set(reason):
+            self._stop_handler(attempt)
+
+    def abort_from_thread(self, attempt: Attempt, reason: AbortReason) -> None:
+        """Ask a handler to stop, from another thread: handlers in threads see it at once, others when the loop turns."""
+        if attempt.abort.set(reason):
+            try:
+                self._loop.call_soon_threadsafe(self._stop_handler, attempt)
+            except RuntimeError:  # the event loop is closed: there is nothing left to stop
+                return
+
+    def _stop_handler(self, attempt: Attempt) -> None:
+        """Stop a handler that was asked to: cancel what can be cancelled, and settle without what will not stop."""
+        reason = attempt.abort.reason
+        if reason is None or attempt.finished or attempt.lease not in self.held:
+            return
+        logger.warning(
+            "job %s (%s), attempt %d: asked to stop: %s",
+            attempt.claimed.job_id,
+            attempt.claimed.task,
+            attempt.claimed.attempt,
+            reason,
+        )
+        if attempt.runner is None:  # it waits for a slot
+            self._buffer = deque(one for one in self._buffer if one is not attempt)
+            outcome = attempt.outcome_after(reason)
+            if outcome is None:
+                self._drop(attempt)
+            else:
+                self.settler.submit(attempt, outcome)
+            return
+        if attempt.job is not None:
+            attempt.entry.stop(attempt.job)
+        if attempt.entry.cancellable:
+            attempt.runner.cancel()
+        if reason in LOST:
+            self._detach(attempt, None)
+        elif reason is AbortReason.TIMEOUT:
+            self._loop.call_later(STOP_GRACE, self._detach, attempt, attempt.outcome_after(reason))
+
+    def _detach(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        """Go on without a handler that does not stop: its job is settled or lost, its slot stays taken until it ends."""
+        if attempt.finished or attempt.detached or attempt.runner is None or attempt.lease not in self.held:
+            return
+        attempt.detached = True
+        self._stuck += 1
+        if outcome is None:
+            self._drop(attempt)
+            return
+        logger.error(
+            "job %s (%s): its handler does not stop; the job is settled without it, and its slot stays taken until it ends",
+            attempt.claimed.job_id,
+            attempt.claimed.task,
+        )
+        self.settler.submit(attempt, outcome)
+
+    def _report_refused(self, lease: Lease) -> None:
+        if lease in self.held:
+            self.doubted()
+
+    # stopping the worker
+
+    async def drain(self, timeout: float, *, until: asyncio.Event) -> None:
+        """Give back what has not begun, and let the rest finish: for so long, or until told otherwise. Then abort it."""
+        while self._buffer:
+            self.settler.submit(self._buffer.popleft(), Released("its worker shut down before it began"))
+        if not await self._nothing_runs(timeout, until):
+            await self._abort_all()
+
+    async def _abort_all(self) -> None:
+        """Ask what still runs to stop; what will not is let go, flagged so that its expiry costs nothing."""
+        live = self._live()
+        try:
+            # before they are asked: whatever happens from here on is not their fault
+            await self._base.store.flag_free([attempt.lease for attempt in live])
+        except StoreUnavailable as error:
+            logger.warning("running jobs could not be flagged as not at fault: %s", error)
+        for attempt in live:
+            self.abort(attempt, AbortReason.SHUTDOWN)
+        if await self._nothing_runs(STOP_GRACE):
+            return
+        stubborn = self._live()
+        logger.warning("%d job(s) do not stop; their leases will lapse at no cost to them", len(stubborn))
+        for attempt in stubborn:
+            self._detach(attempt, None)
+
+    async def _nothing_runs(self, timeout: float, until: asyncio.Event | None = None) -> bool:
+        """Wait until nothing runs, for so long, or until told otherwise; returns whether nothing runs."""
+        deadline = self._environment.monotonic() + timeout
+        while self._live():
+            left = deadline - self._environment.monotonic()
+            if left <= 0 or (until is not None and until.is_set()):
+                return False
+            self._let_one_go.clear()
+            await wait_for_event(self._let_one_go, min(left, 0.1))
+        return True
+
+    def _live(self) -> list[Attempt]:
+        return [attempt for attempt in self.held.values() if not attempt.finished]
+
+    # letting go
+
+    def _confirmed(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            self.held.pop(attempt.lease, None)
+        self._let_go()
+
+    def _drop(self, attempt: Attempt) -> None:
+        """Let go of an attempt whose lease is lost."""
+        attempt.finished = True
+        self.held.pop(attempt.lease, None)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._base.counters.level(count.CONCURRENT, self.running)
+        self._let_one_go.set()
+        self.freed()
+
+
+def _nothing(*_: Any) -> None:
+    """Do nothing: a hook that nobody has set."""
+
+
+def _uncancel() -> None:
+    """Forget every cancellation of the running asyncio task."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()

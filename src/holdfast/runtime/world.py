@@ -1,0 +1,71 @@
+"""What a worker is made of, and how it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence  # noqa: TC003  dataclass fields, kept readable for introspection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import BadSetting
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+    from uuid import UUID
+
+    from holdfast.core.environment import WorkerEnvironment
+    from holdfast.notify.port import Notifier
+    from holdfast.runtime.entry import Middleware
+    from holdfast.store.port import Retention, Store
+    from holdfast.tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a worker works."""
+
+    name: str
+    version: str
+    concurrency: int = 20
+    """Slots: how many jobs it runs at once."""
+    queues: frozenset[str] | None = None
+    prefetch: int = 0
+    """How many short jobs more it may hold, so that no slot waits for a claim."""
+    delay: float = 0.0
+    poll: float = 60.0
+    poll_unhinted: float = 1.0
+    retry_share: float = 0.2
+    shutdown_timeout: float = 30.0
+    exit_when_blocked: bool = False
+    capabilities: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work."""
+        if type(self.concurrency) is not int or self.concurrency < 1:
+            raise BadSetting(f"concurrency must be a whole number from 1, not {self.concurrency}: a worker needs a slot")
+        if type(self.prefetch) is not int or self.prefetch < 0:
+            raise BadSetting(f"prefetch must be a whole number from 0, not {self.prefetch}")
+        for field in ("delay", "shutdown_timeout"):
+            if not getattr(self, field) >= 0:
+                raise BadSetting(f"{field} must be a number of seconds from 0, not {getattr(self, field)}")
+        for field in ("poll", "poll_unhinted"):
+            if not getattr(self, field) > 0:
+                raise BadSetting(f"{field} must be a number of seconds above 0, not {getattr(self, field)}")
+        if not 0 <= self.retry_share <= 1:
+            raise BadSetting(f"retry_share must be from 0 to 1, not {self.retry_share}")
+        if self.queues is not None and not self.queues:
+            raise BadSetting("queues is empty: leave it out to serve every queue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What a worker is made of: the app's tasks and hooks, and the adapters."""
+
+    make_store: Callable[[], Store]
+    make_notifier: Callable[[], Notifier]
+    environment: WorkerEnvironment
+    tasks: Mapping[str, Task[..., Any]]
+    middlewares: Sequence[Middleware]
+    lifespans: Sequence[Callable[[], AbstractAsyncContextManager[Any]]]
+    listeners: Sequence[Callable[[str, UUID], None]]
+    weights: Mapping[str, float]
+    retention: Retention
