@@ -1,19 +1,188 @@
-"""Examples run, and the documentation shows what they print."""
+"""Examples run, and the documentation shows their code and what they print."""
 
 from __future__ import annotations
 
+import inspect
+import json
+import os
 import re
 import subprocess
 import sys
+import textwrap
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast import Command, Handle, Holdfast, Job, Retention, Retry
+from holdfast.config import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[1]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SERVED = "jobs.py"
+"""The one example that needs a worker in another process."""
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py") if path.name != SERVED)
+
+_BLOCK = re.compile(r"^```(python|text) examples/(\w+\.py)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FENCED = re.compile(r"```.*?```", re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
+_DIFFERS = (
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "<id>"),
+    (re.compile(r"\b\d+\.\d{3} s\b"), "<seconds>"),
+    (re.compile(r"\bon \S+:\d+\b"), "on <worker>"),
+)
 
 
-def test_the_start_in_the_readme_is_the_example_and_prints_what_it_says(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
-    code, printed = re.search(r"## 60-second start.*?```python\n(.*?)```.*?```\n(.*?)```", readme, re.DOTALL).groups()  # type: ignore[union-attr]
-    example = ROOT / "examples/store.py"
-    assert code in example.read_text()
-    done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert [line.rstrip() for line in done.stdout.splitlines()] == printed.splitlines()
+def same_each_time(text: str) -> str:
+    """Hide what differs from run to run: ids, durations, the names of workers, spaces at the end of lines."""
+    for pattern, word in _DIFFERS:
+        text = pattern.sub(word, text)
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def blocks(kind: str, example: str) -> list[str]:
+    """Return every block of the documentation that is marked with the name of an example."""
+    found = [match for path in DOCS for match in _BLOCK.finditer(path.read_text())]
+    return [match[3] for match in found if (match[1], match[2]) == (kind, example)]
+
+
+def environment() -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    return own | {"PYTHONPATH": str(ROOT / "examples"), "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
+
+
+# takes longest, so it comes first
+def test_the_start_in_the_readme_survives_the_death_of_its_worker(tmp_path: Path) -> None:
+    worker = [sys.executable, "-m", "holdfast", "worker", "jobs:app"]
+    (tmp_path / SERVED).write_text((ROOT / "examples" / SERVED).read_text())
+    started = {"cwd": tmp_path, "env": environment(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with (
+        subprocess.Popen(worker, **started) as first,  # type: ignore[call-overload]
+        subprocess.Popen([sys.executable, SERVED], **started) as producer,  # type: ignore[call-overload]
+    ):
+        wait_for_line(first.stderr, "3 of 10")  # so the checkpoint of the second is stored
+        first.kill()
+        with subprocess.Popen(worker, **started) as second:  # type: ignore[call-overload]
+            printed, errors = producer.communicate(timeout=120)
+            second.terminate()
+            _, log = second.communicate(timeout=60)
+    assert producer.returncode == 0, errors
+    assert second.returncode == 0, log
+    assert re.search(r"counted from [3-9] to 10 in attempt 2", printed)
+    (shown,) = blocks("text", SERVED)
+    # where it goes on depends on when it was killed
+    assert re.sub(r"from \d+", "from <n>", printed) == re.sub(r"from \d+", "from <n>", shown)
+    assert "its lease lapsed (requeued:stale:later)" in log
+
+
+def wait_for_line(stream: object, text: str, seconds: float = 60.0) -> None:
+    """Read until a line holds the text."""
+    deadline = time.monotonic() + seconds
+    for line in stream:  # type: ignore[attr-defined]
+        if text in line:
+            return
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {text!r}"
+    raise AssertionError(f"the worker ended before it wrote {text!r}")
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """All examples, started at once: they spend most of their time waiting."""
+    started = {
+        name: subprocess.Popen(
+            [sys.executable, ROOT / "examples" / name],
+            cwd=tmp_path_factory.mktemp("example"),
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in EXAMPLES
+    }
+    yield started
+    for process in started.values():
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.xdist_group("examples")  # in one process, so that they are started once
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_ends_well_and_prints_what_the_documentation_shows(
+    example: str, examples: dict[str, subprocess.Popen[str]]
+) -> None:
+    output, errors = examples[example].communicate(timeout=120)
+    assert examples[example].returncode == 0, errors
+    printed = f"\n{same_each_time(output)}\n"
+    shown = blocks("text", example)
+    assert shown, f"no page shows what {example} prints"
+    for block in shown:
+        assert f"\n{same_each_time(block)}\n" in printed
+
+
+@pytest.mark.parametrize("example", [*EXAMPLES, SERVED])
+def test_the_documentation_quotes_examples_letter_by_letter(example: str) -> None:
+    source = (ROOT / "examples" / example).read_text()
+    quoted = blocks("python", example)
+    assert quoted, f"no page quotes {example}"
+    for block in quoted:
+        assert any(textwrap.indent(block, " " * depth) in source for depth in (0, 4, 8)), block
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    for target, anchor in _LINK.findall(_FENCED.sub("", page.read_text())):
+        if "://" in target:
+            continue
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), f"{target} does not exist"
+        if anchor and file.suffix == ".md":
+            assert anchor.removeprefix("#") in headings(file), f"{target}{anchor} is no heading"
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", _FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_exported_name_is_in_the_reference() -> None:
+    api = (ROOT / "docs/reference/api.md").read_text() + (ROOT / "docs/reference/errors.md").read_text()
+    assert [name for name in holdfast.__all__ if not re.search(rf"`{name}\b", api)] == []
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        Holdfast,
+        Holdfast.task,
+        Holdfast.queue,
+        Holdfast.worker,
+        Retry,
+        Retention,
+        Command,
+        Job.progress,
+        Job.checkpoint,
+        Handle.logs,
+    ],
+    ids=lambda thing: str(thing.__qualname__),
+)
+def test_every_option_stands_in_the_reference_with_its_default(thing: Callable[..., object]) -> None:
+    """A stale default misleads more than a missing one."""
+    page = " ".join((ROOT / "docs/reference/api.md").read_text().split())
+    for parameter in inspect.signature(thing).parameters.values():
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY or parameter.default is inspect.Parameter.empty:
+            continue
+        plain = parameter.default is None or isinstance(parameter.default, (bool, int, float, str))
+        shown = json.dumps(parameter.default) if isinstance(parameter.default, str) else str(parameter.default)
+        wanted = f"{parameter.name}={shown.removesuffix('.0')}" if plain else f"{parameter.name}="
+        assert wanted in page, f"{thing.__qualname__} has {wanted}"
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    page = (ROOT / "docs/reference/configuration.md").read_text()
+    assert [name for name in Settings.__struct_fields__ if f"| `{name}` |" not in page] == []
