@@ -351,6 +351,7 @@ class Holdfast:
         from holdfast.runtime.world import World  # noqa: PLC0415  only workers need it
 
         return World(
+            url=self.url,
             make_store=self._adapters.store,
             make_notifier=self._adapters.notifier,
             environment=self._environment,

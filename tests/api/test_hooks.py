@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from holdfast import Fatal, Holdfast, Job, JobFailed, Reschedule, Retry, State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from holdfast.runtime.entry import CallNext
 
@@ -171,3 +174,20 @@ async def test_a_listener_that_fails_does_not_hurt_the_worker(memory: Holdfast, 
     assert [record.getMessage() for record in caplog.records if "listener" in record.getMessage()] == [
         f"a listener of worker_{event} failed" for event in ("started", "stopping", "stopped")
     ]
+
+
+def test_a_worker_is_used_once(tmp_path: Path) -> None:
+    """In a process of its own: a worker that were entered twice could not be left."""
+    (tmp_path / "script.py").write_text(
+        "import asyncio\n"
+        "from holdfast import BadSetting, Holdfast\n"
+        "async def main() -> None:\n"
+        "    worker = Holdfast('memory://').worker()\n"
+        "    async with worker: pass\n"
+        "    try:\n"
+        "        async with worker: pass\n"
+        "    except BadSetting as error: print(error)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    assert "app.worker(" in done.stdout, done.stderr

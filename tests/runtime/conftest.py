@@ -51,3 +51,11 @@ async def make_app(url: str) -> AsyncIterator[Callable[..., Holdfast]]:
 def app(make_app: Callable[..., Holdfast]) -> Holdfast:
     """One app on the store."""
     return make_app()
+
+
+@pytest_asyncio.fixture
+async def memory_app() -> AsyncIterator[Holdfast]:
+    """One app in memory, for what does not depend on the store."""
+    app = Holdfast("memory://")
+    yield app
+    await app.close()

@@ -572,3 +572,117 @@ async def test_the_registry_shows_a_worker_and_its_end(app: Holdfast) -> None:
 def test_a_worker_that_could_not_work_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(BadSetting):
         Holdfast("memory://").worker(**options)
+
+
+async def test_a_job_that_ends_while_the_worker_drains_is_settled_with_all_it_reported(memory_app: Holdfast) -> None:
+    app = memory_app
+    started, go = asyncio.Event(), asyncio.Event()
+
+    @app.task()
+    async def chatty(*, job: Job) -> str:
+        started.set()
+        await go.wait()
+        job.log.info("nearly done")
+        return "done"
+
+    handle = await chatty.enqueue()
+    worker = app.worker(concurrency=1)
+    async with worker:
+        await asyncio.wait_for(started.wait(), WAIT)
+        write = worker._base.store.log
+
+        async def slowly(lines: Any) -> Any:
+            await asyncio.sleep(0.3)
+            return await write(lines)
+
+        worker._base.store.log = slowly  # type: ignore[method-assign]
+        stopping = asyncio.create_task(worker.stop())
+        await asyncio.sleep(0)
+        go.set()
+        await stopping
+    assert await handle.result(timeout=0) == "done"
+    assert [line.message for line in await handle.logs()] == ["nearly done"]
+
+
+async def test_what_was_claimed_ahead_is_given_back_when_no_slot_becomes_free(memory_app: Holdfast) -> None:
+    app = memory_app
+    started, go = asyncio.Event(), asyncio.Event()
+
+    @app.task(priority="high")
+    async def long() -> None:
+        started.set()
+        await go.wait()
+
+    @app.task()
+    async def short() -> None: ...
+
+    await long.enqueue()
+    handles = await app.enqueue_many([short.call() for _ in range(5)])
+    async with app.worker(name="busy", concurrency=1, prefetch=5):
+        await asyncio.wait_for(started.wait(), WAIT)
+        async with app.worker(name="free", concurrency=1, queues=["default"]):
+            for handle in handles:
+                await handle.result(timeout=WAIT)
+        assert not go.is_set()
+        go.set()
+    assert {(await handle.view()).failures for handle in handles} == {0}
+
+
+async def test_a_rest_between_claims_does_not_hold_up_the_end(memory_app: Holdfast) -> None:
+    app = memory_app
+
+    @app.task()
+    async def work() -> None: ...
+
+    handle = await work.enqueue()
+    async with app.worker(delay=3600) as worker:
+        await handle.result(timeout=WAIT)
+        await asyncio.wait_for(worker.stop(), WAIT)
+
+
+async def test_a_block_that_is_cancelled_twice_ends_though_a_thread_runs_on(memory_app: Holdfast) -> None:
+    app = memory_app
+    started, go = threading.Event(), threading.Event()
+
+    @app.task()
+    def stuck() -> None:
+        started.set()
+        go.wait(60)
+
+    async def serve() -> None:
+        async with app.worker():
+            await asyncio.Event().wait()
+
+    await stuck.enqueue()
+    serving = asyncio.create_task(serve())
+    try:
+        await until(started.is_set)
+        serving.cancel()
+        await asyncio.sleep(0.1)
+        serving.cancel()
+        await asyncio.wait({serving}, timeout=WAIT)
+        assert serving.done()
+    finally:
+        go.set()
+
+
+async def test_a_failing_job_is_told_of_in_the_log_with_the_users_traceback_only(
+    memory_app: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = memory_app
+
+    @app.task(retry=Retry(max_attempts=2, initial=0.01))
+    async def broken() -> None:
+        raise ValueError("password=hunter2")
+
+    handle = await broken.enqueue()
+    async with app.worker():
+        with pytest.raises(JobFailed):
+            await handle.result(timeout=WAIT)
+    told = [record for record in caplog.records if getattr(record, "job_id", None) == str(handle.id)]
+    assert [record.levelname for record in told] == ["WARNING", "ERROR"]
+    assert "tried again" in told[0].getMessage()
+    assert "failed for good" in told[1].getMessage()
+    assert "raise ValueError" in told[0].getMessage()
+    assert "hunter2" not in "".join(record.getMessage().replace('raise ValueError("password=hunter2")', "") for record in told)
+    assert "holdfast/runtime" not in told[0].getMessage()

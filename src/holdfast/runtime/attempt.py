@@ -44,6 +44,7 @@ class Attempt:
         "reported",
         "runner",
         "started_at",
+        "submitted",
     )
 
     def __init__(self, claimed: Claimed, entry: Entry, asked_at: float) -> None:
@@ -62,10 +63,21 @@ class Attempt:
         self.runner: asyncio.Task[None] | None = None
         self.job: Job | None = None
         self.finished = False
+        """Its outcome is decided: it is no longer to be stopped, but its lease is to be kept."""
+        self.submitted = False
+        """Its outcome is with the settler, or its lease is lost: nothing is left to be done with it here."""
         self.detached = False
         """Settled although its handler still runs: what that gives is of no interest any more."""
         self.reported = False
         """It has sent reports, which must be written before it is settled."""
+
+    @property
+    def context(self) -> dict[str, object]:
+        """What log records about it carry, for `logging`'s `extra`."""
+        return {"job_id": str(self.claimed.job_id), "task": self.claimed.task, "attempt": self.claimed.attempt}
+
+    def __str__(self) -> str:
+        return f"job {self.claimed.job_id} ({self.claimed.task}), attempt {self.claimed.attempt}"
 
     def start(self, now: float) -> None:
         """Note that its handler begins."""

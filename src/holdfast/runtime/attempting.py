@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -15,6 +14,7 @@ from holdfast.core.redact import redact
 from holdfast.errors import BadResult
 from holdfast.runtime.entry import UnreadableArgs
 from holdfast.runtime.executor.port import RemoteError
+from holdfast.runtime.telling import user_traceback
 from holdfast.tasks.context import Job, current_job
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def _after_error(attempt: Attempt, error: BaseException) -> Outcome | None:
         return attempt.outcome_after(attempt.abort.reason)
     if isinstance(error, RemoteError):
         return error.outcome
-    text = "".join(traceback.format_exception(error))
-    outcome = outcome_of(error, attempt.entry.task.classification, traceback=redact(text))
+    outcome = outcome_of(error, attempt.entry.task.classification, traceback=redact(user_traceback(error)))
     if isinstance(outcome, Failed):
         outcome = Failed(msgspec.structs.replace(outcome.error, message=redact(outcome.error.message)), outcome.fatal)
     return outcome
@@ -97,6 +96,5 @@ def _after_error(attempt: Attempt, error: BaseException) -> Outcome | None:
 
 def _bad_args(attempt: Attempt, error: UnreadableArgs) -> Outcome:
     """Args that do not decode here may do so for a worker of another version: the job waits, visible, at no cost."""
-    claimed = attempt.claimed
-    logger.error("job %s (%s): its args cannot be read here, so it waits: %s", claimed.job_id, claimed.task, error)
+    logger.error("%s: its args cannot be read here, so it waits: %s", attempt, error, extra=attempt.context)
     return Rescheduled(after=BAD_ARGS_REST, error=Error("BAD_ARGS", str(error)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.outcome import Released
 from holdfast.core.settle import settle
-from holdfast.errors import StoreUnavailable, UnknownWorker
+from holdfast.errors import HoldfastError, StoreUnavailable, UnknownWorker
 from holdfast.runtime import counters as count
 from holdfast.runtime.service import wait_for_event
 from holdfast.runtime.weights import Turns
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
     from holdfast.runtime.base import Base
     from holdfast.store.port import Worker
 
+logger = logging.getLogger("holdfast.worker")
+
 MOST_AT_ONCE: Final = 500
+HEED: Final = 0.1
+"""Seconds between two looks because of hints while claims bring work: a new lane of a higher priority must not wait long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +70,11 @@ class Claimer:
         self._held = held
         self._turns = Turns(claims.weights, claims.retry_share, claims.queues)
         self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
         self._look = True
         self._hinted = False
-        self._stopping = False
+        self._unsure = False
+        """The answer to a claim was lost: the store may have leases for this worker that it does not know of."""
         self.enabled = True
 
     @property
@@ -86,14 +93,14 @@ class Claimer:
 
     def stop(self) -> None:
         """Have it claim nothing more."""
-        self._stopping = True
+        self._stop.set()
         self._wake.set()
 
     async def run(self) -> None:
         """Claim until stopped."""
         more = True
-        next_look = 0.0
-        while not self._stopping:
+        next_look = next_heed = 0.0
+        while not self._stop.is_set():
             self._wake.clear()
             now = self._environment.monotonic()
             if now >= next_look:
@@ -105,30 +112,43 @@ class Claimer:
             if not (more or self._look):
                 await wait_for_event(self._wake, next_look - now)
                 continue
-            # while claims bring work the store knows enough; a hint is heeded as soon as one comes back empty
-            look = self._look and not more
+            # while claims bring work the store knows nearly enough, and looking costs: hints are heeded now and then
+            look = self._look and (not more or now >= next_heed)
             hinted = self._hinted
             if look:
                 self._look = self._hinted = False
-                next_look = now + self._pause_between_looks()
+                next_look, next_heed = now + self._pause_between_looks(), now + HEED
             try:
                 taken = await self._claim(min(room, MOST_AT_ONCE), look=look)
             except StoreUnavailable as error:
                 self._look = more = True
                 await wait_for_event(self._wake, self._outage.failed(error))
                 continue
+            except Exception:
+                logger.exception("claiming: an error of its own; it goes on")
+                self._look = more = True
+                await wait_for_event(self._wake, 1.0)
+                continue
             more = taken > 0
             if look and hinted and not taken:
                 self._counters.add(count.CONFLICTS)
             if taken and self._claims.delay:
-                await asyncio.sleep(self._claims.delay)
+                await wait_for_event(self._stop, self._claims.delay)
+        if self._unsure:
+            await self._last_give_back()
+
+    async def _last_give_back(self) -> None:
+        try:
+            await self._give_back_unknown()
+        except HoldfastError as error:
+            logger.warning("leases whose claim was never answered could not be given back, and will lapse: %s", error)
 
     def _pause_between_looks(self) -> float:
         seconds = self._claims.poll if self._notifier.healthy else self._claims.poll_unhinted
         return seconds * (0.9 + 0.2 * self._environment.random())
 
     async def _claim(self, limit: int, *, look: bool) -> int:
-        if self._outage.going_on:
+        if self._unsure:
             await self._give_back_unknown()
         first, retries_first = self._turns.next()
         request = ClaimRequest(
@@ -142,8 +162,10 @@ class Claimer:
             retries_first=retries_first,
         )
         asked_at = self._environment.monotonic()
+        self._unsure = True
         try:
             claimed = await self._store.claim(request)
+            self._unsure = False
         except UnknownWorker:  # the store was emptied, or is another one than before
             await self._store.register(self._claims.worker)
             return 0
@@ -171,3 +193,4 @@ class Claimer:
                     if job is not None
                 ]
             )
+        self._unsure = False

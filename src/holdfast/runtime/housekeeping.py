@@ -60,7 +60,9 @@ class Reaper:
         reaped = await self._store.reap(BATCH, tasks=self._tasks)
         for one in reaped:
             self._counters.add(count.RECOVERED, label=one.write.event)
-            logger.warning("job %s (%s), attempt %d: its lease lapsed (%s)", one.job_id, one.task, one.attempt, one.write.event)
+            context = {"job_id": str(one.job_id), "task": one.task, "attempt": one.attempt}
+            text = f"job {one.job_id} ({one.task}), attempt {one.attempt}"
+            logger.warning("%s: its lease lapsed (%s)", text, one.write.event, extra=context)
         if reaped:
             self._notifier.hint(
                 Hint(frozenset(one.queue for one in reaped), later=True, jobs=frozenset(one.job_id for one in reaped))

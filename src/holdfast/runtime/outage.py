@@ -13,6 +13,7 @@ logger = logging.getLogger("holdfast.worker")
 
 FIRST_REST: Final = 0.1
 LONGEST_REST: Final = 5.0
+SETTLED_AFTER: Final = 1.0
 
 
 class Outage:
@@ -22,6 +23,7 @@ class Outage:
         self._environment = environment
         self._lock = threading.Lock()
         self._since: float | None = None
+        self._last = 0.0
         self._failures = 0
 
     @property
@@ -36,14 +38,15 @@ class Outage:
             if self._since is None:
                 self._since = self._environment.monotonic()
             self._failures += 1
+            self._last = self._environment.monotonic()
             rest = min(LONGEST_REST, FIRST_REST * 2 ** min(self._failures, 10))
         if first:
             logger.warning("the store does not answer; trying again until it does: %s", error)
         return float(rest * (0.5 + self._environment.random() / 2))
 
     def succeeded(self) -> None:
-        """Note that the store answers."""
-        if self._since is None:
+        """Note that the store answers. It is over when nothing has failed for a moment: a full disk still lets one read."""
+        if self._since is None or self._environment.monotonic() - self._last < SETTLED_AFTER:
             return
         with self._lock:
             since, self._since, self._failures = self._since, None, 0

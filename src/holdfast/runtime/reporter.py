@@ -47,8 +47,11 @@ class Reporter:
         self._lines: list[tuple[float, LogLine]] = []
         self._checkpoints: list[tuple[Checkpoint, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
-        self._clean = asyncio.Event()
-        self._clean.set()
+        self._noted = 0
+        """Counts the reports as they come."""
+        self._written = 0
+        """Up to which of them all are written or refused."""
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
         self._hurry = asyncio.Event()
         self._stopping = False
 
@@ -96,10 +99,12 @@ class Reporter:
         asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     async def flush(self) -> None:
-        """Wait until everything reported so far is written or refused."""
-        if not self._clean.is_set():
+        """Wait until everything reported so far is written or refused; what comes meanwhile is not waited for."""
+        if self._written < self._noted:
+            done = self.loop.create_future()
+            self._flushes.append((self._noted, done))
             self._hurry.set()
-            await self._clean.wait()
+            await done
 
     def stop(self) -> None:
         """Have it end when everything is written."""
@@ -109,18 +114,30 @@ class Reporter:
 
     async def run(self) -> None:
         """Write until stopped and nothing is left."""
-        while not (self._stopping and self._clean.is_set()):
+        while not (self._stopping and self._written == self._noted):
             await self._wake.wait()
             if not self._hurry.is_set():
                 await _linger(self._hurry)
             self._wake.clear()
             self._hurry.clear()
+            upto = self._noted
             await self._write()
-            if not (self._progress or self._marks or self._lines or self._checkpoints):
-                self._clean.set()
+            self._written = upto
+            self._flushed()
+
+    def _flushed(self) -> None:
+        """Tell those whose reports are out."""
+        waiting, self._flushes = self._flushes, []
+        for upto, done in waiting:
+            if upto > self._written:
+                self._flushes.append((upto, done))
+                self._hurry.set()
+                self._wake.set()
+            elif not done.done():
+                done.set_result(None)
 
     def _dirty(self) -> None:
-        self._clean.clear()
+        self._noted += 1
         self._wake.set()
 
     async def _write(self) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.core.outcome import Outcome
+    from holdfast.core.settle import Write
     from holdfast.runtime.attempt import Attempt
     from holdfast.runtime.base import Base
 
@@ -49,8 +50,8 @@ class Settler:
         self._stopping = False
         self._given_up = False
 
-    def submit(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Have the outcome of an attempt written. Returns at once."""
+    def submit(self, attempt: Attempt, outcome: Outcome) -> Write:
+        """Have the outcome of an attempt written; returns what that will be, at once."""
         claimed = attempt.claimed
         # the store's time as far as this worker knows: when it was claimed there, and how long ago that was here
         now = claimed.claimed_at + timedelta(seconds=self._environment.monotonic() - attempt.claimed_at)
@@ -59,10 +60,11 @@ class Settler:
             write = settle(outcome, retry, claimed.failures, now, rng)
         except HoldfastError as error:  # what it gave cannot be written: that is its outcome then
             write = settle(Failed(Error("BAD_OUTCOME", str(error)), fatal=True), retry, claimed.failures, now, rng)
-        attempt.finished = True
+        attempt.finished = attempt.submitted = True
         self._waiting.append((attempt, Settlement(attempt.lease, write)))
         self._idle.clear()
         self._wake.set()
+        return write
 
     async def run(self) -> None:
         """Write until stopped and nothing is left."""
@@ -124,11 +126,10 @@ class Settler:
             if answer is Settled.STALE:
                 self._counters.add(count.STALE, label="settle")
                 logger.warning(
-                    "job %s (%s), attempt %d: the lease was lost, so its outcome (%s) is refused",
-                    claimed.job_id,
-                    claimed.task,
-                    claimed.attempt,
+                    "%s: the lease was lost, so its outcome (%s) is refused",
+                    attempt,
                     write.event,
+                    extra=attempt.context,
                 )
                 continue
             self._counters.add(count.SETTLED, label=write.event)

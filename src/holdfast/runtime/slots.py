@@ -12,10 +12,11 @@ from holdfast.core.outcome import Error, Failed, Released
 from holdfast.errors import StoreUnavailable
 from holdfast.runtime import counters as count
 from holdfast.runtime.attempt import STOP_GRACE, Attempt
-from holdfast.runtime.attempting import attempted
+from holdfast.runtime.attempting import Ended, attempted
 from holdfast.runtime.reporter import AttemptChannel, Reporter
 from holdfast.runtime.service import wait_for_event
 from holdfast.runtime.settler import Settler
+from holdfast.runtime.telling import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.worker")
 
+SHORT: Final = 0.1
+"""Seconds: jobs that usually take longer are not claimed before there is a slot for them."""
+LONGEST_WAIT: Final = 0.5
+"""Seconds a claimed job may wait for a slot: then it is given back, for another worker may have one."""
 LONGEST_TURN: Final = 0.005
 """Seconds one slot may run handlers that never suspend before it lets the others have a turn."""
 
@@ -61,6 +66,8 @@ class Slots:
         """Claimed, and waiting for a slot."""
         self._idle: deque[asyncio.Future[Attempt]] = deque()
         """Slots that wait for an attempt."""
+        self._usual_seconds = 0.0
+        """How long handlers took of late."""
         self._stuck = 0
         """Handlers that still run although their job was settled or lost."""
         self._let_one_go = asyncio.Event()
@@ -77,13 +84,14 @@ class Slots:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            _, self.abandoned = await asyncio.wait(self._tasks, timeout=STOP_GRACE if self._stuck else None)
+            _, self.abandoned = await asyncio.wait(self._tasks, timeout=STOP_GRACE)
 
     # claiming
 
     def room(self) -> int:
-        """Return how many jobs more may be claimed."""
-        return self._concurrency + self._prefetch - len(self.held) - self._stuck
+        """Return how many jobs more may be claimed: for free slots, and beyond them while jobs are short."""
+        ahead = self._prefetch if self._usual_seconds < SHORT else 0
+        return self._concurrency + ahead - len(self.held) - self._stuck
 
     def take(self, claims: Sequence[Claimed], asked_at: float) -> None:
         """Take what was claimed by a request sent at this time (monotonic)."""
@@ -98,6 +106,19 @@ class Slots:
             slot = self._idle.popleft()
             if not slot.done():
                 slot.set_result(self._buffer.popleft())
+
+    interval = LONGEST_WAIT
+
+    async def tick(self) -> float | None:
+        """Give back what has waited too long for a slot. As a keeper, where there is a prefetch."""
+        now = self._environment.monotonic()
+        late = [attempt for attempt in self._buffer if now - attempt.claimed_at > LONGEST_WAIT]
+        for attempt in late:
+            self._buffer.remove(attempt)
+            self.settler.submit(attempt, Released("no slot of the worker that had claimed it became free"))
+        if late:
+            self._usual_seconds = max(self._usual_seconds, LONGEST_WAIT)
+        return None
 
     # running
 
@@ -131,8 +152,9 @@ class Slots:
     async def _run(self, attempt: Attempt) -> None:
         attempt.runner = asyncio.current_task()
         self.running += 1
+        begun = self._environment.monotonic()
         try:
-            outcome = await self._outcome(attempt)
+            ended = await self._ended(attempt)
             # from here on it is no longer to be stopped; its lease is still kept
             attempt.finished = not attempt.detached
             if attempt.reported and not attempt.detached:
@@ -140,23 +162,23 @@ class Slots:
         finally:
             self.running -= 1
             attempt.runner = None
+            self._usual_seconds += 0.1 * (self._environment.monotonic() - begun - self._usual_seconds)
         if attempt.detached:
             self._stuck -= 1
             self.freed()
-        elif outcome is not None:
-            self.settler.submit(attempt, outcome)
+        elif ended.outcome is not None:
+            tell(attempt, self.settler.submit(attempt, ended.outcome), ended.error)
         else:
             self._drop(attempt)
 
-    async def _outcome(self, attempt: Attempt) -> Outcome | None:
+    async def _ended(self, attempt: Attempt) -> Ended:
         try:
-            ended = await attempted(attempt, AttemptChannel(attempt, self.reporter), self._environment, self._parts)
-        except asyncio.CancelledError:
+            return await attempted(attempt, AttemptChannel(attempt, self.reporter), self._environment, self._parts)
+        except asyncio.CancelledError as error:
             if self._closing:
                 raise
             _uncancel()
-            return Failed(Error("CancelledError", "the handler cancelled the asyncio task it runs in"))
-        return ended.outcome
+            return Ended(Failed(Error("CancelledError", "the handler cancelled the asyncio task it runs in")), error)
 
     async def _parts(self, claimed: Claimed) -> dict[str, Part]:
         while True:
@@ -185,13 +207,7 @@ class Slots:
         reason = attempt.abort.reason
         if reason is None or attempt.finished or attempt.lease not in self.held:
             return
-        logger.warning(
-            "job %s (%s), attempt %d: asked to stop: %s",
-            attempt.claimed.job_id,
-            attempt.claimed.task,
-            attempt.claimed.attempt,
-            reason,
-        )
+        logger.warning("%s: asked to stop: %s", attempt, reason, extra=attempt.context)
         if attempt.runner is None:  # it waits for a slot
             self._buffer = deque(one for one in self._buffer if one is not attempt)
             outcome = attempt.outcome_after(reason)
@@ -219,11 +235,11 @@ class Slots:
             self._drop(attempt)
             return
         logger.error(
-            "job %s (%s): its handler does not stop; the job is settled without it, and its slot stays taken until it ends",
-            attempt.claimed.job_id,
-            attempt.claimed.task,
+            "%s: its handler does not stop; the job is settled without it, and its slot stays taken until it ends",
+            attempt,
+            extra=attempt.context,
         )
-        self.settler.submit(attempt, outcome)
+        tell(attempt, self.settler.submit(attempt, outcome), None)
 
     def _report_refused(self, lease: Lease) -> None:
         if lease in self.held:
@@ -267,7 +283,7 @@ class Slots:
         return True
 
     def _live(self) -> list[Attempt]:
-        return [attempt for attempt in self.held.values() if not attempt.finished]
+        return [attempt for attempt in self.held.values() if not attempt.submitted]
 
     # letting go
 
@@ -278,7 +294,7 @@ class Slots:
 
     def _drop(self, attempt: Attempt) -> None:
         """Let go of an attempt whose lease is lost."""
-        attempt.finished = True
+        attempt.finished = attempt.submitted = True
         self.held.pop(attempt.lease, None)
         self._let_go()
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.states import TERMINAL
-from holdfast.errors import JobNotFound, StoreUnavailable
+from holdfast.errors import HoldfastError, JobNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,13 +54,16 @@ class Waiter:
                 self._looking = None
 
     async def close(self) -> None:
-        """Stop looking; those who still wait are cancelled."""
+        """Stop looking; those who still wait are told so."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
         for futures in self._awaited.values():
             for future in futures:
-                future.cancel()
+                if not future.done():
+                    future.set_exception(
+                        HoldfastError("the app was closed while the end of a job was awaited; the job goes on")
+                    )
 
     async def _look(self) -> None:
         while self._awaited:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.core.redact import redact
+from holdfast.errors import BadSetting, HoldfastError
 from holdfast.runtime.attempt import STOP_GRACE
 from holdfast.runtime.base import Base
 from holdfast.runtime.claimer import Claimer, Claims
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.worker")
 
+GREETED: Final = 20
+"""Tasks that are named when a worker starts."""
 EXIT_STUCK: Final = 75
 """The exit code of a process whose handlers did not stop."""
 
@@ -55,13 +58,16 @@ class RunningWorker:
         self._world = world
         self._stack = AsyncExitStack()
         self._stopping = asyncio.Lock()
-        self._stopped = False
+        self._used = self._stopped = False
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
 
     # life
 
     async def __aenter__(self) -> Self:
+        if self._used:
+            raise BadSetting("a worker is used once: make another one with app.worker(…)")
+        self._used = True
         await self._stack.__aenter__()
         try:
             await self._start()
@@ -172,7 +178,7 @@ class RunningWorker:
         await notifier.listen(self._hinted)
         await self._run_parts()
         self._tell("worker_started")
-        logger.info("worker %s serves %s", options.name, "every queue" if options.queues is None else sorted(options.queues))
+        logger.info("%s", self._greeting())
 
     def _make_parts(self, entries: Mapping[str, Entry]) -> None:
         world, options, base = self._world, self.options, self._base
@@ -206,6 +212,8 @@ class RunningWorker:
             "pruner": Pruner(base, world.retention),
             "scheduler": Scheduler(base, [entry.task for entry in entries.values()]),
         }
+        if options.prefetch:
+            keepers["prefetch"] = slots
         self._services = [Service(name, keeper, base) for name, keeper in keepers.items()]
         self._promoter = self._services[0]
 
@@ -238,6 +246,15 @@ class RunningWorker:
             self._claimer.enabled = enabled
             logger.warning("worker %s was %s", self.options.name, "enabled again" if enabled else "disabled: it claims nothing")
             self._claimer.hinted()
+
+    def _greeting(self) -> str:
+        options, tasks = self.options, sorted(self._world.tasks)
+        queues = "every queue" if options.queues is None else f"the queues {', '.join(sorted(options.queues))}"
+        shown = ", ".join(tasks[:GREETED]) + (f" and {len(tasks) - GREETED} more" if len(tasks) > GREETED else "")
+        return (
+            f"worker {options.name} (holdfast {options.version}) on {redact(self._world.url)}: {options.concurrency} slots, "
+            f"{queues}, {len(tasks)} task(s): {shown or 'none, so it will claim nothing'}"
+        )
 
     def _tell(self, event: str) -> None:
         for listener in self._world.listeners:

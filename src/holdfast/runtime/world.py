@@ -60,6 +60,7 @@ class WorkerOptions:
 class World:
     """What a worker is made of: the app's tasks and hooks, and the adapters."""
 
+    url: str
     make_store: Callable[[], Store]
     make_notifier: Callable[[], Notifier]
     environment: WorkerEnvironment

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import traceback
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.classify import outcome_of
 from holdfast.runtime.executor.port import RemoteError
+from holdfast.runtime.telling import user_traceback
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from holdfast.core.outcome import Outcome
     from holdfast.tasks.context import Job
     from holdfast.tasks.task import Task
-
-_HERE: Final = str(Path(__file__).parent)
 
 
 def arguments(task: Task[..., Any], args: str, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -37,7 +32,7 @@ def call(task: Task[..., Any], positional: tuple[Any, ...], named: dict[str, Any
 
 def outcome_of_error(task: Task[..., Any], error: BaseException) -> Outcome:
     """Return what an error of the function means by the rules of its task, with its traceback."""
-    return outcome_of(error, task.classification, traceback=traceback_of(error))
+    return outcome_of(error, task.classification, traceback=user_traceback(error))
 
 
 def raisable(task: Task[..., Any], error: BaseException) -> Exception:
@@ -49,15 +44,3 @@ def raisable(task: Task[..., Any], error: BaseException) -> Exception:
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RemoteError(outcome_of_error(task, error))
-
-
-def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an error as text, from the first frame that is not the executor's."""
-    return "".join(traceback.format_exception(type(error), error, _first_foreign(error.__traceback__)))
-
-
-def _first_foreign(frame: TracebackType | None) -> TracebackType | None:
-    first = frame
-    while first is not None and first.tb_frame.f_code.co_filename.startswith(_HERE):
-        first = first.tb_next
-    return first or frame

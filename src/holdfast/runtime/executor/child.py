@@ -21,8 +21,9 @@ from holdfast.core.classify import outcome_of
 from holdfast.core.text import clean
 from holdfast.errors import Aborted, BadArgs, BadResult, HoldfastError, Retryable, StaleLease
 from holdfast.runtime.executor import wire
-from holdfast.runtime.executor.calling import arguments, call, outcome_of_error, traceback_of
+from holdfast.runtime.executor.calling import arguments, call, outcome_of_error
 from holdfast.runtime.executor.loading import TaskNotImportable, find_task
+from holdfast.runtime.telling import user_traceback
 from holdfast.tasks.context import Abort, Job, Stored, current_job
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def _run(run: wire.Run, connection: Connection, handler: LogHandler) -> wire.End
     try:
         task = find_task(run.target)
     except TaskNotImportable as error:
-        return wire.Raised(outcome_of(error, traceback=traceback_of(error.__cause__ or error)))
+        return wire.Raised(outcome_of(error, traceback=user_traceback(error.__cause__ or error)))
     _attach(handler)  # again: the module may have set up logging anew
     job = Job(run.claimed, ChildChannel(connection), abort, {part.name: part for part in run.parts})
     reset = current_job.set(job)

@@ -25,7 +25,9 @@ FRONTS: Final = 0
 
 LOOK_EVERY: Final = 1.0
 LOOK_SHARE: Final = 100
-"""A look that takes long (a long writing transaction keeps the base down) is repeated no sooner than 100 times its duration."""
+LOOK_AT_LEAST_EVERY: Final = 5.0
+"""A look that takes long (a long writing transaction keeps the base down) is repeated no sooner than 100 times its duration,
+but not put off for longer than this: lanes that nobody has seen yet wait for it."""
 
 
 @dataclass(slots=True)
@@ -153,7 +155,7 @@ class Lanes:
         self._life = snapshot.life
         self._clock = snapshot.now if self._clock is None else max(self._clock, snapshot.now)
         self._last = max(self._last, snapshot.last)
-        self._next_look = at + max(LOOK_EVERY, LOOK_SHARE * took)
+        self._next_look = at + min(LOOK_AT_LEAST_EVERY, max(LOOK_EVERY, LOOK_SHARE * took))
         reached = question.reached
         entered = min((row[-1] for row in rows if row[-1] is not None), default=None)
         _take_in(self._fronts, entered, reached.get(FRONTS, 0), snapshot)

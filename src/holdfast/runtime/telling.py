@@ -1,0 +1,66 @@
+"""What a worker's log says of the end of an attempt, and how its traceback is shown."""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.redact import redact
+from holdfast.core.states import Event, State
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from holdfast.core.settle import Write
+    from holdfast.runtime.attempt import Attempt
+
+logger = logging.getLogger("holdfast.worker")
+
+_OWN: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")  # noqa: PTH100, PTH118, PTH120  compared with code's file names, which are texts
+_LEVELS: Final = {
+    Event.FAIL: logging.ERROR,
+    Event.RETRY: logging.WARNING,
+    Event.RETRY_LATER: logging.WARNING,
+    Event.STOP: logging.INFO,
+    Event.RESCHEDULE: logging.INFO,
+    Event.RESCHEDULE_LATER: logging.INFO,
+}
+"""What is worth a line; the rest is for those who look closely."""
+
+
+def tell(attempt: Attempt, write: Write, error: BaseException | None) -> None:
+    """Log how an attempt ended: an error with the traceback of the user's code, a success only for those who look closely."""
+    level = _LEVELS.get(write.event, logging.DEBUG)
+    if not logger.isEnabledFor(level):
+        return
+    text = f"{attempt}: {_said(write)}"
+    if level >= logging.WARNING and error is not None and (lines := user_traceback(error)):
+        text = f"{text}\n{redact(lines)}"
+    logger.log(level, "%s", text, extra=attempt.context)
+
+
+def user_traceback(error: BaseException) -> str:
+    """Return the traceback of an error from the first line of the user's code on; empty where none of it is theirs."""
+    frames = _beyond_own(error.__traceback__)
+    return "" if frames is None else "".join(traceback.format_exception(type(error), error, frames))
+
+
+def _beyond_own(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OWN):
+        frames = frames.tb_next
+    return frames
+
+
+def _said(write: Write) -> str:
+    why = "" if write.error is None else f": {write.error.code}: {write.error.message}"
+    if write.event is Event.FAIL:
+        return f"failed for good{why}"
+    if write.state is State.SCHEDULED:
+        when = f"at {write.run_at}" if write.run_at is not None else f"in {write.delay:.3g} s"
+        verb = "failed, and is tried again" if write.event is Event.RETRY_LATER else "runs again"
+        return f"{verb} {when}{why}"
+    if write.event is Event.RETRY:
+        return f"failed, and is tried again{why}"
+    return f"{write.event}{why}"
