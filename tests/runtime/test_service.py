@@ -148,6 +148,24 @@ def test_loops_in_many_threads_see_one_outage(caplog: pytest.LogCaptureFixture) 
     assert len(caplog.records) == 2
 
 
+def test_an_outage_that_flaps_is_not_told_of_again_unless_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
+    world = Even()
+    seconds = 100.0
+    world.monotonic = lambda: seconds  # type: ignore[method-assign]
+    outage = Outage(world)
+    error = StoreUnavailable("db", 0.1, "disk full")
+    for _ in range(20):
+        outage.failed(error)
+        seconds += 0.1
+        outage.succeeded()
+    assert len(caplog.records) == 2
+    outage.failed(error)
+    seconds += 1.0
+    outage.failed(error)
+    outage.succeeded()
+    assert len(caplog.records) == 4
+
+
 async def test_waiting_for_an_event_says_whether_it_came() -> None:
     event = asyncio.Event()
     assert await wait_for_event(event, 0.001) is False

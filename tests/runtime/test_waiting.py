@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import pytest
 
-from holdfast import JobNotFound, State, StoreUnavailable
+from holdfast import HoldfastError, JobNotFound, State, StoreUnavailable
 from holdfast.core.job import Policy
 from holdfast.runtime.portal import BlockingCallOnLoop, Portal
 from holdfast.runtime.waiting import BATCH, Waiter
@@ -125,13 +125,13 @@ async def test_a_wait_that_is_over_in_time_leaves_the_others_waiting() -> None:
     assert (await patient).id == job.id
 
 
-async def test_closing_cancels_those_who_still_wait() -> None:
+async def test_closing_tells_those_who_still_wait() -> None:
     job = a_job()
     waiter = Jobs(job).waiter()
     waiting = asyncio.create_task(waiter.wait(job.id, None))
     await asyncio.sleep(0)
     await waiter.close()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(HoldfastError, match="closed"):
         await waiting
 
 

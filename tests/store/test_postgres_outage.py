@@ -16,7 +16,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.store.port import ClaimRequest, Enqueue, Enqueued, Settled, Settlement, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.system import SystemEnvironment
-from tests.support.postgres import MAJORS, PostgresServer
+from tests.support.postgres import MAJORS, PostgresServer, database_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -237,3 +237,22 @@ async def test_a_database_that_does_not_exist_is_named(server: PostgresServer) -
     store = PostgresStore(server.url("nowhere"), WORLD)
     with pytest.raises(StoreUnavailable, match=r'/nowhere.*database "nowhere" does not exist'):
         await store.open()
+
+
+async def test_a_server_that_lets_nobody_in_for_a_moment_is_an_outage_and_not_a_wrong_schema(
+    server: PostgresServer, store: PostgresStore
+) -> None:
+    job, request = await hold(store, lease=60)
+    (lease,) = await store.holding(request.worker)
+    database = database_of(store._db.url)
+    server.execute(f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS false')
+    server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", database)
+    try:
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await store.settle([Settlement(lease, SUCCEED)])
+    finally:
+        server.execute(f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS true')
+    await back(store)
+    assert await store.settle([Settlement(lease, SUCCEED)]) == [Settled.APPLIED]
+    assert job.id == lease.job_id

@@ -41,6 +41,8 @@ class Attempt:
         "held_until",
         "job",
         "lease",
+        "lost",
+        "next_try",
         "reported",
         "runner",
         "started_at",
@@ -57,6 +59,10 @@ class Attempt:
         self.held_from = asked_at
         self.held_until = asked_at + claimed.lease_seconds
         """Until when the lease is surely ours, by the monotonic clock."""
+        self.next_try = 0.0
+        """Before then no extension is asked for."""
+        self.lost = False
+        """The store said that the lease is gone."""
         self.started_at: float | None = None
         self.deadline: float | None = None
         """When its execution time-out strikes; it is not extended beyond."""
@@ -87,13 +93,13 @@ class Attempt:
 
     @property
     def extend_at(self) -> float:
-        """When to extend the lease: after a third of its length."""
-        return self.held_from + self.claimed.lease_seconds / 3
+        """When to extend the lease: after a third of its length, and not again at once when that was not to be had."""
+        return max(self.held_from + self.claimed.lease_seconds / 3, self.next_try)
 
     def extendable(self, now: float) -> bool:
         """Tell whether the lease is to be kept: while it runs in time, while it stops as asked, until it is settled."""
         if self.finished:
-            return True
+            return not self.lost
         if (reason := self.abort.reason) is not None and reason not in _STOPPING:
             return False
         return self.deadline is None or now < self.deadline + (0.0 if reason is None else STOP_GRACE)
@@ -102,6 +108,10 @@ class Attempt:
     def margin(self) -> float:
         """How long before the end of the lease its handler is asked to stop."""
         return min(5.0, self.claimed.lease_seconds / 6)
+
+    def asked(self, asked_at: float) -> None:
+        """Note that an extension was asked for at this time: another one is not before long."""
+        self.next_try = asked_at + max(0.1, self.claimed.lease_seconds / 6)
 
     def extended(self, asked_at: float) -> None:
         """Note an extension that was asked for at this time."""

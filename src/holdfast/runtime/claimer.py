@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.outcome import Released
 from holdfast.core.settle import settle
-from holdfast.errors import HoldfastError, StoreUnavailable, UnknownWorker
+from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable, UnknownWorker
 from holdfast.runtime import counters as count
 from holdfast.runtime.service import wait_for_event
 from holdfast.runtime.weights import Turns
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.worker")
 
 MOST_AT_ONCE: Final = 500
+REST_AFTER_ERROR: Final = 5.0
 HEED: Final = 0.1
 """Seconds between two looks because of hints while claims bring work: a new lane of a higher priority must not wait long."""
 
@@ -120,14 +121,14 @@ class Claimer:
                 next_look, next_heed = now + self._pause_between_looks(), now + HEED
             try:
                 taken = await self._claim(min(room, MOST_AT_ONCE), look=look)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, SchemaError) as error:
                 self._look = more = True
-                await wait_for_event(self._wake, self._outage.failed(error))
+                await wait_for_event(self._stop, self._outage.failed(error))
                 continue
             except Exception:
                 logger.exception("claiming: an error of its own; it goes on")
                 self._look = more = True
-                await wait_for_event(self._wake, 1.0)
+                await wait_for_event(self._stop, REST_AFTER_ERROR)
                 continue
             more = taken > 0
             if look and hinted and not taken:

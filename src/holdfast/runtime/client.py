@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -174,6 +176,16 @@ class Client:
             state = (await self.view(job_id)).state
             raise NotAllowed(f"job {job_id} is {state}: only jobs that have ended can be brought back")
         self.notifier.hint(Hint(frozenset({(await self.view(job_id)).queue})))
+
+
+def bury(client: Client) -> None:
+    """Close a client whose event loop has ended, in a thread: what belonged to that loop cannot be closed on it any more."""
+
+    def close() -> None:
+        with suppress(Exception):  # connections of the ended loop go with it
+            asyncio.run(client.close())
+
+    threading.Thread(target=close, name="holdfast-bury", daemon=True).start()
 
 
 def outcome(view: JobView, codec: ResultCodec | None) -> Any:

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.core.abort import AbortReason, reason_of
 from holdfast.core.states import State
-from holdfast.errors import HoldfastError, StoreUnavailable, UnknownWorker
+from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable, UnknownWorker
 from holdfast.runtime import counters as count
 from holdfast.runtime.service import wait_for_event
 from holdfast.store.port import Beat
@@ -140,7 +140,7 @@ class Heartbeat:
                 await self._beat(store)
                 await self._look(store)
                 await self._extend_due(store)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, SchemaError) as error:
                 self._counters.add(count.HEARTBEAT_FAILURES)
                 rest = self._outage.failed(error)
             except Exception:
@@ -218,6 +218,8 @@ class Heartbeat:
         self._counters.add(count.HEARTBEATS)
         for attempt, answer in zip(attempts, answers, strict=True):
             reason = reason_of(answer.hold)
+            attempt.asked(asked_at)
+            attempt.lost = reason is not None
             if answer.expires_at is not None:
                 attempt.extended(asked_at)
             if attempt.finished:

@@ -60,18 +60,6 @@ def kept_logs() -> Iterator[None]:
                     own.setLevel(logging.NOTSET)
 
 
-class JobContextFilter(logging.Filter):
-    """Puts the running job's id, task and attempt on every record, for formatters: `%(job_id)s`, `%(task)s`, `%(attempt)s`."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass, with its context."""
-        job = job_of(record)
-        record.job_id = "" if job is None else str(job.id)
-        record.task = "" if job is None else job.task
-        record.attempt = 0 if job is None else job.attempt
-        return True
-
-
 def job_of(record: logging.LogRecord) -> Job | None:
     """Return the job a record belongs to."""
     job = getattr(record, "holdfast_job", None)
@@ -81,8 +69,6 @@ def job_of(record: logging.LogRecord) -> Job | None:
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """Return what was logged besides the message: the fields of `job.log`, and `extra=`."""
     extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-    for name in ("job_id", "task", "attempt"):
-        extra.pop(name, None)
     return {**extra, **getattr(record, "holdfast_fields", {})}
 
 

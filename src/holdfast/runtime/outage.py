@@ -13,7 +13,9 @@ logger = logging.getLogger("holdfast.worker")
 
 FIRST_REST: Final = 0.1
 LONGEST_REST: Final = 5.0
-SETTLED_AFTER: Final = 1.0
+FLAPPING: Final = 10.0
+"""Seconds after the end of an outage in which another one is told of only when it lasts: a full disk still lets one read."""
+LASTING: Final = 1.0
 
 
 class Outage:
@@ -23,7 +25,8 @@ class Outage:
         self._environment = environment
         self._lock = threading.Lock()
         self._since: float | None = None
-        self._last = 0.0
+        self._told = False
+        self._ended = -FLAPPING
         self._failures = 0
 
     @property
@@ -34,21 +37,26 @@ class Outage:
     def failed(self, error: BaseException) -> float:
         """Note a failure; returns how long to rest before trying again: longer each time, with jitter."""
         with self._lock:
-            first = self._since is None
+            now = self._environment.monotonic()
             if self._since is None:
-                self._since = self._environment.monotonic()
+                self._since, self._told = now, False
+            tells = not self._told and (now - self._ended >= FLAPPING or now - self._since >= LASTING)
+            self._told = self._told or tells
             self._failures += 1
-            self._last = self._environment.monotonic()
             rest = min(LONGEST_REST, FIRST_REST * 2 ** min(self._failures, 10))
-        if first:
+        if tells:
             logger.warning("the store does not answer; trying again until it does: %s", error)
         return float(rest * (0.5 + self._environment.random() / 2))
 
     def succeeded(self) -> None:
-        """Note that the store answers. It is over when nothing has failed for a moment: a full disk still lets one read."""
-        if self._since is None or self._environment.monotonic() - self._last < SETTLED_AFTER:
+        """Note that the store answers."""
+        if self._since is None:
             return
         with self._lock:
-            since, self._since, self._failures = self._since, None, 0
-        if since is not None:
-            logger.warning("the store answers again after %.1f s", self._environment.monotonic() - since)
+            now = self._environment.monotonic()
+            lasted = now - (self._since or now)
+            tells, self._since, self._told, self._failures = self._told, None, False, 0
+            if tells:
+                self._ended = now
+        if tells:
+            logger.warning("the store answers again after %.1f s", lasted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,10 @@ class Portal:
     """Started on first use; a daemon, so that a process that forgot to close its app can end. Safe from any thread."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -60,6 +65,8 @@ class Portal:
             loop.close()
 
     def _started(self) -> asyncio.AbstractEventLoop:
+        if self._process != os.getpid():
+            self._begin()  # a forked child has its parent's loop, but not the thread that runs it
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()

@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.errors import StaleLease, StoreUnavailable
+from holdfast.errors import SchemaError, StaleLease, StoreUnavailable
 from holdfast.runtime import counters as count
 from holdfast.store.port import Checkpoint, LogLine, Progress, Settled, StageMark
 from holdfast.tasks.context import Stored
@@ -183,7 +183,7 @@ class Reporter:
             sent = requests(items)
             try:
                 answers = await write(sent)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, SchemaError) as error:
                 rest = self._outage.failed(error)
                 if self._stopping:  # the worker ends: nobody would be there to hear the answer
                     return [Settled.STALE] * len(items)

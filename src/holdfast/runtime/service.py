@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import SchemaError, StoreUnavailable
 
 if TYPE_CHECKING:
     from holdfast.runtime.base import Base
@@ -67,7 +67,7 @@ class Service:
     async def _once(self) -> float:
         try:
             answer = await self._tick()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, SchemaError) as error:
             return self._outage.failed(error)
         except Exception:
             logger.exception("%s: an error of its own; it goes on", self.name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.core.outcome import Error, Failed
 from holdfast.core.settle import settle
 from holdfast.core.states import Event, State
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable
 from holdfast.notify.port import Hint
 from holdfast.runtime import counters as count
 from holdfast.runtime.service import wait_for_event
@@ -75,9 +75,7 @@ class Settler:
                 # attempts that end in this very turn of the event loop go with this batch
                 await asyncio.sleep(0)
                 batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-                answers = await self._write([settlement for _, settlement in batch])
-                if answers is not None:
-                    self._account(batch, answers)
+                self._account(batch, await self._write([settlement for _, settlement in batch]))
                 self._confirmed([attempt for attempt, _ in batch])
             self._idle.set()
 
@@ -98,31 +96,33 @@ class Settler:
         self._given_up = True
         self.finish()
 
-    async def _write(self, settlements: Sequence[Settlement]) -> list[Settled] | None:
-        """Write settlements until the store answers; `None` when that was given up."""
+    async def _write(self, settlements: Sequence[Settlement]) -> Sequence[Settled | None]:
+        """Write settlements until the store answers; `None` for those that were given up."""
         while True:
             try:
                 answers = await self._store.settle(settlements)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, SchemaError) as error:  # a schema may be gone for a moment too, while it is restored
                 rest = self._outage.failed(error)
                 if self._given_up:
                     logger.warning("%d outcome(s) could not be written: the leases will lapse", len(settlements))
-                    return None
+                    return [None] * len(settlements)
                 await asyncio.sleep(rest)
             except Exception:
                 if len(settlements) > 1:  # one that cannot be written must not take its neighbours with it
-                    return [answer for one in settlements for answer in (await self._write([one]) or [Settled.STALE])]
+                    return [answer for one in settlements for answer in await self._write([one])]
                 logger.exception("job %s: its outcome cannot be written; its lease will lapse", settlements[0].lease.job_id)
-                return [Settled.STALE]
+                return [None]
             else:
                 self._outage.succeeded()
                 return answers
 
-    def _account(self, batch: Sequence[tuple[Attempt, Settlement]], answers: Sequence[Settled]) -> None:
+    def _account(self, batch: Sequence[tuple[Attempt, Settlement]], answers: Sequence[Settled | None]) -> None:
         queues: set[str] = set()
         later = False
         for (attempt, settlement), answer in zip(batch, answers, strict=True):
             write, claimed = settlement.write, attempt.claimed
+            if answer is None:
+                continue
             if answer is Settled.STALE:
                 self._counters.add(count.STALE, label="settle")
                 logger.warning(

@@ -12,7 +12,7 @@ import asyncpg
 from holdfast.errors import BadJob, BadUrl, HoldfastError, SchemaError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from holdfast.core.environment import Environment
 
@@ -29,10 +29,17 @@ UNAVAILABLE: Final = (
     asyncpg.InsufficientResourcesError,
     asyncpg.PostgresSystemError,
     asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
 )
 """Not the statement's fault: the server is away, full, restarting, a replica, or the socket is dead."""
 
-NOT_AWAY: Final = (asyncpg.ReadOnlySQLTransactionError, asyncpg.QueryCanceledError, asyncpg.InsufficientResourcesError)
+NOT_AWAY: Final = (
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.QueryCanceledError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.LockNotAvailableError,
+)
 """The server answered: looking whether it runs would not help."""
 
 REFUSED: Final = (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError)
@@ -143,7 +150,7 @@ class Connections:
         started = self._environment.monotonic()
         for attempt in range(MOST_CONFLICTS):
             try:
-                async with self._pool.acquire(timeout=self._timeout) as connection:
+                async with self._acquired(self._pool, started) as connection:
                     result = await operation(connection)
             except CONFLICTS as error:
                 if attempt == MOST_CONFLICTS - 1:
@@ -166,6 +173,19 @@ class Connections:
                     self.back_since = self._environment.monotonic()
                 return result
         raise AssertionError("unreachable")
+
+    @contextlib.asynccontextmanager
+    async def _acquired(self, pool: asyncpg.Pool[asyncpg.Record], started: float) -> AsyncIterator[Connection]:
+        """Take a connection from the pool. What the server says while connecting is about that, not about the schema."""
+        try:
+            connection = await pool.acquire(timeout=self._timeout)
+        except asyncpg.PostgresError as error:
+            self._lost()
+            raise self._unavailable(error, started) from error
+        try:
+            yield connection
+        finally:
+            await pool.release(connection)
 
     async def fetch(self, sql: str, *args: object) -> list[asyncpg.Record]:
         """Run one statement and return its rows."""
