@@ -202,11 +202,17 @@ def test_an_event_that_removes_the_job_settles_nothing() -> None:
 
 
 def test_a_lapse_is_a_failure_like_any_other() -> None:
-    write = expire(RETRY, 0, middle)
-    assert (write.event, write.failures, write.delay) == (Event.EXPIRE_LATER, 1, 10)
+    write = expire(RETRY, 1, middle)
+    assert (write.event, write.failures, write.delay) == (Event.EXPIRE_LATER, 2, 20)
     assert write.state is State.SCHEDULED
     assert write.error is not None
     assert write.error.code == LEASE_EXPIRED
+
+
+def test_the_first_lapse_costs_a_failure_but_no_rest() -> None:
+    write = expire(RETRY, 0, middle)
+    assert (write.event, write.failures, write.delay, write.front) == (Event.EXPIRE, 1, 0, True)
+    assert write.state is State.READY
 
 
 def test_a_lapse_without_a_rest_is_ready_at_once() -> None:

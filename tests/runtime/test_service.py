@@ -120,13 +120,15 @@ async def test_an_outage_is_told_of_once_and_so_is_its_end(caplog: pytest.LogCap
 
 def test_an_outage_rests_longer_each_time_up_to_a_bound() -> None:
     outage = Outage(Even())
+    backoff = outage.backoff()
     error = StoreUnavailable("db", 0.1, "gone")
-    rests = [outage.failed(error) for _ in range(20)]
+    rests = [backoff.failed(error) for _ in range(20)]
     assert rests[0] < 0.2
     assert rests == sorted(rests)
     assert (rests[-1], outage.going_on) == (LONGEST_REST * 0.75, True)
-    outage.succeeded()
-    assert (outage.failed(error), outage.going_on) == (rests[0], True), "the next outage begins anew"
+    assert outage.backoff().failed(error) == rests[0], "another loop rests by its own failures"
+    backoff.succeeded()
+    assert (backoff.failed(error), outage.going_on) == (rests[0], True), "the next outage begins anew"
 
 
 def test_loops_in_many_threads_see_one_outage(caplog: pytest.LogCaptureFixture) -> None:

@@ -115,6 +115,9 @@ def expire(
     if free:
         return Write(Event.EXPIRE, failures, error=Error(LEASE_EXPIRED, "its worker was shutting down"), front=True)
     error = Error(LEASE_EXPIRED, "the lease lapsed: its worker died, froze or was cut off")
+    if failures == 0 and not retry.exhausted(1):
+        # rarely its own fault, and it has waited for a whole lease already: it goes on where it was, at once
+        return Write(Event.EXPIRE, 1, error=error, front=True)
     return _after_failure(error, retry, failures + 1, rng, (Event.EXPIRE_FAIL, Event.EXPIRE, Event.EXPIRE_LATER))
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from holdfast.core.environment import Environment
-    from holdfast.core.lease import Claimed
     from holdfast.core.outcome import Outcome
     from holdfast.runtime.attempt import Attempt
     from holdfast.store.port import Part
@@ -46,7 +45,7 @@ async def attempted(
     attempt: Attempt,
     channel: Channel,
     environment: Environment,
-    parts_of: Callable[[Claimed], Awaitable[Mapping[str, Part]]],
+    parts_of: Callable[[Attempt], Awaitable[Mapping[str, Part]]],
 ) -> Ended:
     """Run the handler in this asyncio task and return what it gave. Raises only when the task itself is cancelled."""
     claimed = attempt.claimed
@@ -54,13 +53,16 @@ async def attempted(
         return Ended(Stopped("it waited past its expiry", code=EXPIRED))
     if (reason := attempt.abort.reason) is not None:  # while it waited for a slot
         return Ended(attempt.outcome_after(reason))
-    parts = await parts_of(claimed) if claimed.attempt > 1 else None
-    job = attempt.job = Job(claimed, channel, attempt.abort, parts)
     task = asyncio.current_task()
     cancels = 0 if task is None else task.cancelling()
-    token = current_job.set(job)
-    attempt.start(environment.monotonic())
+    token = current_job.set(None)
     try:
+        parts = await parts_of(attempt) if claimed.attempt > 1 else None
+        if (reason := attempt.abort.reason) is not None:  # while they were read
+            return Ended(attempt.outcome_after(reason))
+        job = attempt.job = Job(claimed, channel, attempt.abort, parts)
+        current_job.set(job)
+        attempt.start(environment.monotonic())
         return Ended(Succeeded(await attempt.entry.run(claimed, job, channel)))
     except asyncio.CancelledError as error:
         # ours, when an abort was asked for; else the handler's own, which is a failure like any other

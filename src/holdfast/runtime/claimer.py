@@ -63,7 +63,7 @@ class Claimer:
         self._claims = claims
         self._store = base.store
         self._environment = base.environment
-        self._outage = base.outage
+        self._backoff = base.outage.backoff()
         self._counters = base.counters
         self._notifier = base.notifier
         self._room = room
@@ -83,9 +83,10 @@ class Claimer:
         """For whom it claims."""
         return self._claims.worker.id
 
-    def hinted(self) -> None:
-        """Have it look: there may be work."""
-        self._look = self._hinted = True
+    def hinted(self, *, surely: bool = False) -> None:
+        """Have it look: there may be work, or `surely` was a moment ago."""
+        self._look = True
+        self._hinted = self._hinted or surely
         self._wake.set()
 
     def freed(self) -> None:
@@ -123,7 +124,7 @@ class Claimer:
                 taken = await self._claim(min(room, MOST_AT_ONCE), look=look)
             except (StoreUnavailable, SchemaError) as error:
                 self._look = more = True
-                await wait_for_event(self._stop, self._outage.failed(error))
+                await wait_for_event(self._stop, self._backoff.failed(error))
                 continue
             except Exception:
                 logger.exception("claiming: an error of its own; it goes on")
@@ -131,6 +132,7 @@ class Claimer:
                 await wait_for_event(self._stop, REST_AFTER_ERROR)
                 continue
             more = taken > 0
+            self._hinted = self._hinted and not more  # what it hinted at may be what was just taken
             if look and hinted and not taken:
                 self._counters.add(count.CONFLICTS)
             if taken and self._claims.delay:
@@ -170,7 +172,7 @@ class Claimer:
         except UnknownWorker:  # the store was emptied, or is another one than before
             await self._store.register(self._claims.worker)
             return 0
-        self._outage.succeeded()
+        self._backoff.succeeded()
         if claimed:
             self._counters.add(count.CLAIMED, len(claimed))
             self._take(claimed, asked_at)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -21,7 +22,7 @@ from holdfast.runtime.service import wait_for_event
 from holdfast.store.port import Beat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast.core.environment import LoopThread
     from holdfast.core.lease import Lease
@@ -30,11 +31,16 @@ if TYPE_CHECKING:
     from holdfast.runtime.watchdog import Watchdog
     from holdfast.store.port import JobView, Store, Worker
 
+T = TypeVar("T")
 logger = logging.getLogger("holdfast.worker")
 
 BEAT: Final = 20.0
 """Seconds between the signs of life of a worker."""
 BATCH: Final = 1000
+SLOWEST: Final = 5.0
+"""Seconds a call may take."""
+LATER: Final = 5.0
+LAST_BEAT: Final = 2.0
 PEEK: Final = 0.5
 """Seconds between looks at held jobs while things change."""
 GUARD: Final = 0.25
@@ -59,7 +65,7 @@ class Heartbeat:
         self._make_store = make_store
         self._held = held
         self._environment = base.environment
-        self._outage = base.outage
+        self._backoff = base.outage.backoff()
         self._counters = base.counters
         self._watchdog = watchdog
         self._abort = abort
@@ -133,22 +139,22 @@ class Heartbeat:
         opened = False
         while not self._stopping:
             self._wake.clear()
+            self._sleeps_until = math.inf  # before looking: what is claimed meanwhile must wake it
             try:
                 if not opened:
-                    await store.open()
+                    await self._in_time(store.open())
                     opened = True
-                await self._beat(store)
-                await self._look(store)
-                await self._extend_due(store)
+                await self._extend_due(store)  # before anything that might take long or fail
+                await self._side_jobs(store)
             except (StoreUnavailable, SchemaError) as error:
                 self._counters.add(count.HEARTBEAT_FAILURES)
-                rest = self._outage.failed(error)
+                rest = min(self._backoff.failed(error), max(0.1, self._at_stake() / 4))
             except Exception:
                 self._counters.add(count.HEARTBEAT_FAILURES)
                 logger.exception("heartbeat: an error of its own; it goes on")
                 rest = 1.0
             else:
-                self._outage.succeeded()
+                self._backoff.succeeded()
                 rest = self._until_next()
             self._sleeps_until = self._environment.monotonic() + rest
             await wait_for_event(self._wake, rest)
@@ -159,9 +165,41 @@ class Heartbeat:
         """Leave the final counts behind."""
         self._beat_at = 0.0
         try:
-            await self._beat(store)
-        except HoldfastError as error:
-            logger.warning("the last counters could not be written: %s", error)
+            async with asyncio.timeout(LAST_BEAT):
+                await self._beat(store)
+        except (HoldfastError, TimeoutError) as error:
+            logger.warning("the last counters could not be written: %s", str(error) or "the store does not answer")
+
+    async def _in_time(self, call: Awaitable[T]) -> T:
+        """Bound a call by what is at stake: a line that is silently dead must not cost leases that another one could save."""
+        seconds = min(SLOWEST, max(0.5, self._at_stake() / 4))
+        try:
+            async with asyncio.timeout(seconds):
+                return await call
+        except TimeoutError:
+            raise StoreUnavailable("the store", seconds, "a heartbeat was not answered in time") from None
+
+    async def _side_jobs(self, store: Store) -> None:
+        """Give the sign of life and look at held jobs: neither may keep leases from being extended."""
+        try:
+            async with asyncio.timeout(min(SLOWEST, max(0.5, self._at_stake() / 4))):
+                await self._beat(store)
+                await self._look(store)
+        except TimeoutError:
+            self._beat_at = self._environment.monotonic() + LATER
+            logger.warning("the sign of life took too long; it is given later")
+        except (StoreUnavailable, SchemaError):
+            raise
+        except Exception:
+            self._beat_at = self._environment.monotonic() + LATER
+            logger.exception("the sign of life could not be given; it is tried later")
+        if self._urgent:
+            await self._extend_due(store)
+
+    def _at_stake(self) -> float:
+        """Return the seconds until the first lease must be given up."""
+        now = self._environment.monotonic()
+        return min((one.held_until - one.margin - now for one in list(self._held.values())), default=BEAT)
 
     def _until_next(self) -> float:
         now = self._environment.monotonic()
@@ -214,7 +252,7 @@ class Heartbeat:
 
     async def _extend(self, store: Store, attempts: Sequence[Attempt]) -> None:
         asked_at = self._environment.monotonic()
-        answers = await store.extend([attempt.lease for attempt in attempts])
+        answers = await self._in_time(store.extend([attempt.lease for attempt in attempts]))
         self._counters.add(count.HEARTBEATS)
         for attempt, answer in zip(attempts, answers, strict=True):
             reason = reason_of(answer.hold)
@@ -245,8 +283,9 @@ class Heartbeat:
         now = self._environment.monotonic()
         soonest: float | None = None
         for attempt in list(self._held.values()):
+            guard = min(GUARD, attempt.claimed.policy.timeout or GUARD)
+            soonest = min(soonest or guard, guard)
             if attempt.finished or attempt.abort.is_set():
-                soonest = min(soonest or GUARD, GUARD)
                 continue
             if now >= attempt.held_until - attempt.margin:
                 self._abort(attempt, AbortReason.EXPIRED)
@@ -256,7 +295,7 @@ class Heartbeat:
                 ends = [attempt.held_until - attempt.margin - now]
                 if attempt.deadline is not None:
                     ends.append(attempt.deadline - now)
-                soonest = min([soonest or GUARD, GUARD, *ends])
+                soonest = min([soonest, *ends])
         return soonest
 
 

@@ -27,26 +27,26 @@ class Outage:
         self._since: float | None = None
         self._told = False
         self._ended = -FLAPPING
-        self._failures = 0
 
     @property
     def going_on(self) -> bool:
         """Whether the store was unreachable when last tried."""
         return self._since is not None
 
-    def failed(self, error: BaseException) -> float:
-        """Note a failure; returns how long to rest before trying again: longer each time, with jitter."""
+    def backoff(self) -> Backoff:
+        """Return what one loop rests by; each has its own, for the failures of the others say nothing about it."""
+        return Backoff(self, self._environment)
+
+    def failed(self, error: BaseException) -> None:
+        """Note a failure; the first of an outage is told of."""
         with self._lock:
             now = self._environment.monotonic()
             if self._since is None:
                 self._since, self._told = now, False
             tells = not self._told and (now - self._ended >= FLAPPING or now - self._since >= LASTING)
             self._told = self._told or tells
-            self._failures += 1
-            rest = min(LONGEST_REST, FIRST_REST * 2 ** min(self._failures, 10))
         if tells:
             logger.warning("the store does not answer; trying again until it does: %s", error)
-        return float(rest * (0.5 + self._environment.random() / 2))
 
     def succeeded(self) -> None:
         """Note that the store answers."""
@@ -55,8 +55,29 @@ class Outage:
         with self._lock:
             now = self._environment.monotonic()
             lasted = now - (self._since or now)
-            tells, self._since, self._told, self._failures = self._told, None, False, 0
+            tells, self._since, self._told = self._told, None, False
             if tells:
                 self._ended = now
         if tells:
             logger.warning("the store answers again after %.1f s", lasted)
+
+
+class Backoff:
+    """How long one loop rests after failures in a row: longer each time, with jitter."""
+
+    def __init__(self, outage: Outage, environment: Environment) -> None:
+        self._outage = outage
+        self._environment = environment
+        self._failures = 0
+
+    def failed(self, error: BaseException) -> float:
+        """Note a failure; returns how many seconds to rest before trying again."""
+        self._outage.failed(error)
+        self._failures += 1
+        rest = min(LONGEST_REST, FIRST_REST * 2 ** min(self._failures, 10))
+        return float(rest * (0.5 + self._environment.random() / 2))
+
+    def succeeded(self) -> None:
+        """Note that the store answers."""
+        self._failures = 0
+        self._outage.succeeded()

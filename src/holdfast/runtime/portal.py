@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import HoldfastError
@@ -28,13 +29,12 @@ class Portal:
     def _begin(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: PortalThread | None = None
 
     @property
     def running(self) -> bool:
         """Whether it has been used since it was last closed."""
-        return self._loop is not None
+        return self._thread is not None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the portal's thread and return what it gave."""
@@ -43,7 +43,16 @@ class Portal:
         except BlockingCallOnLoop:
             coroutine.close()
             raise
-        return asyncio.run_coroutine_threadsafe(coroutine, self._started()).result()
+        if self._process != os.getpid():
+            self._begin()  # a forked child has its parent's loop, but not the thread that runs it
+        with self._lock:  # so that nothing is handed to a thread that is about to end
+            if self._thread is None:
+                self._thread = PortalThread()
+            answer = asyncio.run_coroutine_threadsafe(coroutine, self._thread.loop)
+        try:
+            return answer.result()
+        except CancelledError:
+            raise HoldfastError("the app was closed meanwhile; what was asked for may or may not have been done") from None
 
     def refuse_on_loop(self, name: str) -> None:
         """Raise `BlockingCallOnLoop` where an event loop runs; `name` is the coroutine to use there."""
@@ -56,20 +65,30 @@ class Portal:
         )
 
     def close(self) -> None:
-        """End the thread. Whatever belongs to its loop must be closed before."""
+        """End the thread; calls under way end with an error. Whatever belongs to its loop must be closed before."""
         with self._lock:
-            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.end()
 
-    def _started(self) -> asyncio.AbstractEventLoop:
-        if self._process != os.getpid():
-            self._begin()  # a forked child has its parent's loop, but not the thread that runs it
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-portal", daemon=True)
-                self._thread.start()
-            return self._loop
+
+class PortalThread:
+    """A thread that runs an event loop until it is told to end."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._over = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-portal", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Cancel what still runs there, and wait until the thread has ended."""
+        self.loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:  # which cancels what is left when it closes
+            runner.run(self._wait())
+
+    async def _wait(self) -> None:
+        await self._over.wait()

@@ -37,7 +37,7 @@ class Reporter:
     def __init__(self, base: Base, lost: Callable[[Lease], None]) -> None:
         self._store = base.store
         self.environment = base.environment
-        self._outage = base.outage
+        self._backoff = base.outage.backoff()
         self._counters = base.counters
         self._lost = lost
         self.loop = asyncio.get_running_loop()
@@ -184,7 +184,7 @@ class Reporter:
             try:
                 answers = await write(sent)
             except (StoreUnavailable, SchemaError) as error:
-                rest = self._outage.failed(error)
+                rest = self._backoff.failed(error)
                 if self._stopping:  # the worker ends: nobody would be there to hear the answer
                     return [Settled.STALE] * len(items)
                 await asyncio.sleep(rest)
@@ -192,7 +192,7 @@ class Reporter:
             except Exception:
                 logger.exception("reports (%s) cannot be written; they are dropped", kind)
                 return [Settled.STALE] * len(items)
-            self._outage.succeeded()
+            self._backoff.succeeded()
             for request, answer in zip(sent, answers, strict=True):
                 if answer is Settled.STALE:
                     self._counters.add(count.STALE, label=kind)

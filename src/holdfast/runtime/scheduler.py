@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from holdfast.errors import BadTask
+from holdfast.errors import BadTask, SchemaError, StoreUnavailable
 from holdfast.notify.port import Hint
 from holdfast.store.port import Firing, Schedule
 from holdfast.tasks.options import Missed
@@ -94,12 +94,18 @@ class Scheduler:
         if not self._known:
             await self._make_known()
             self._known = True
-        waits = [
-            await self._fire_due(self._tasks[view.schedule.task], view)
-            for view in await self._store.schedules()
-            if view.schedule.task in self._tasks
-        ]
-        return min([max(SOONEST, wait) for wait in waits] + [self.interval])
+        waits = [self.interval]
+        for view in await self._store.schedules():
+            task = self._tasks.get(view.schedule.task)
+            if task is None:
+                continue
+            try:
+                waits.append(max(SOONEST, await self._fire_due(task, view)))
+            except (StoreUnavailable, SchemaError):
+                raise
+            except Exception:  # one that cannot be fired must not hold up the others
+                logger.exception("schedule %s could not be fired; it is tried again in %g s", view.schedule.name, self.interval)
+        return min(waits)
 
     async def _make_known(self) -> None:
         now = await self._store.now()

@@ -44,7 +44,7 @@ class Service:
         self.interval = keeper.interval
         self._tick = keeper.tick
         self._environment = base.environment
-        self._outage = base.outage
+        self._backoff = base.outage.backoff()
         self._wake = asyncio.Event()
         self._stopping = False
 
@@ -68,11 +68,11 @@ class Service:
         try:
             answer = await self._tick()
         except (StoreUnavailable, SchemaError) as error:
-            return self._outage.failed(error)
+            return self._backoff.failed(error)
         except Exception:
             logger.exception("%s: an error of its own; it goes on", self.name)
             return self._spread(self.interval)
-        self._outage.succeeded()
+        self._backoff.succeeded()
         return self._spread(self.interval) if answer is None else answer
 
     def _spread(self, seconds: float) -> float:

@@ -39,7 +39,7 @@ class Settler:
     def __init__(self, base: Base, confirmed: Callable[[Sequence[Attempt]], None]) -> None:
         self._store = base.store
         self._environment = base.environment
-        self._outage = base.outage
+        self._backoff = base.outage.backoff()
         self._counters = base.counters
         self._notifier = base.notifier
         self._confirmed = confirmed
@@ -49,6 +49,7 @@ class Settler:
         self._idle.set()
         self._stopping = False
         self._given_up = False
+        self._writing: asyncio.Future[list[Settled]] | None = None
 
     def submit(self, attempt: Attempt, outcome: Outcome) -> Write:
         """Have the outcome of an attempt written; returns what that will be, at once."""
@@ -94,15 +95,23 @@ class Settler:
     def give_up(self) -> None:
         """Have it end without waiting for a store that does not answer."""
         self._given_up = True
+        if self._writing is not None:
+            self._writing.cancel()
         self.finish()
 
     async def _write(self, settlements: Sequence[Settlement]) -> Sequence[Settled | None]:
         """Write settlements until the store answers; `None` for those that were given up."""
         while True:
+            self._writing = asyncio.ensure_future(self._store.settle(settlements))
             try:
-                answers = await self._store.settle(settlements)
+                answers = await self._writing
+            except asyncio.CancelledError:
+                if not self._given_up:
+                    raise
+                logger.warning("whether %d outcome(s) were written is unknown: the store does not answer", len(settlements))
+                return [None] * len(settlements)
             except (StoreUnavailable, SchemaError) as error:  # a schema may be gone for a moment too, while it is restored
-                rest = self._outage.failed(error)
+                rest = self._backoff.failed(error)
                 if self._given_up:
                     logger.warning("%d outcome(s) could not be written: the leases will lapse", len(settlements))
                     return [None] * len(settlements)
@@ -113,7 +122,7 @@ class Settler:
                 logger.exception("job %s: its outcome cannot be written; its lease will lapse", settlements[0].lease.job_id)
                 return [None]
             else:
-                self._outage.succeeded()
+                self._backoff.succeeded()
                 return answers
 
     def _account(self, batch: Sequence[tuple[Attempt, Settlement]], answers: Sequence[Settled | None]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.abort import LOST, AbortReason
 from holdfast.core.outcome import Error, Failed, Released
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import SchemaError, StoreUnavailable
 from holdfast.runtime import counters as count
 from holdfast.runtime.attempt import STOP_GRACE, Attempt
 from holdfast.runtime.attempting import Ended, attempted
@@ -33,6 +33,7 @@ SHORT: Final = 0.1
 """Seconds: jobs that usually take longer are not claimed before there is a slot for them."""
 LONGEST_WAIT: Final = 0.5
 """Seconds a claimed job may wait for a slot: then it is given back, for another worker may have one."""
+FLAG_WITHIN: Final = 2.0
 LONGEST_TURN: Final = 0.005
 """Seconds one slot may run handlers that never suspend before it lets the others have a turn."""
 
@@ -128,12 +129,22 @@ class Slots:
         while True:
             try:
                 attempt = self._buffer.popleft() if self._buffer else await self._next_attempt()
+            except asyncio.CancelledError:
+                if self._closing:
+                    raise
+                _uncancel()
+                continue
+            try:
                 if attempt.lease in self.held and not attempt.finished:
                     await self._run(attempt)
             except asyncio.CancelledError:
                 if self._closing:
                     raise
                 _uncancel()  # left behind by a handler that cancelled the task it ran in: no reason to lose a slot
+            except Exception:
+                logger.exception("%s: an error of the worker's own; the job is given back", attempt, extra=attempt.context)
+                if not attempt.submitted and attempt.lease in self.held:
+                    self.settler.submit(attempt, Released("its worker failed"))
             if self._environment.monotonic() - yielded_at > LONGEST_TURN:
                 # handlers that never suspend would keep the event loop from everybody else
                 await asyncio.sleep(0)
@@ -152,6 +163,7 @@ class Slots:
     async def _run(self, attempt: Attempt) -> None:
         attempt.runner = asyncio.current_task()
         self.running += 1
+        self._base.counters.level(count.CONCURRENT, self.running)
         begun = self._environment.monotonic()
         try:
             ended = await self._ended(attempt)
@@ -161,6 +173,7 @@ class Slots:
                 await self.reporter.flush()
         finally:
             self.running -= 1
+            self._base.counters.level(count.CONCURRENT, self.running)
             attempt.runner = None
             self._usual_seconds += 0.1 * (self._environment.monotonic() - begun - self._usual_seconds)
         if attempt.detached:
@@ -178,14 +191,19 @@ class Slots:
             if self._closing:
                 raise
             _uncancel()
+            if (reason := attempt.abort.reason) is not None:
+                return Ended(attempt.outcome_after(reason), error)
             return Ended(Failed(Error("CancelledError", "the handler cancelled the asyncio task it runs in")), error)
 
-    async def _parts(self, claimed: Claimed) -> dict[str, Part]:
-        while True:
+    async def _parts(self, attempt: Attempt) -> dict[str, Part]:
+        """Return the parts of earlier attempts; none when it is to stop, for then it will not begin."""
+        backoff = self._base.outage.backoff()
+        while not attempt.abort.is_set():
             try:
-                return {part.name: part for part in await self._base.store.parts(claimed.job_id)}
-            except StoreUnavailable as error:
-                await asyncio.sleep(self._base.outage.failed(error))
+                return {part.name: part for part in await self._base.store.parts(attempt.lease.job_id)}
+            except (StoreUnavailable, SchemaError) as error:
+                await asyncio.sleep(min(0.5, backoff.failed(error)))
+        return {}
 
     # stopping handlers
 
@@ -259,9 +277,10 @@ class Slots:
         live = self._live()
         try:
             # before they are asked: whatever happens from here on is not their fault
-            await self._base.store.flag_free([attempt.lease for attempt in live])
-        except StoreUnavailable as error:
-            logger.warning("running jobs could not be flagged as not at fault: %s", error)
+            async with asyncio.timeout(FLAG_WITHIN):
+                await self._base.store.flag_free([attempt.lease for attempt in live])
+        except (StoreUnavailable, TimeoutError) as error:
+            logger.warning("running jobs could not be flagged as not at fault: %s", str(error) or "the store does not answer")
         for attempt in live:
             self.abort(attempt, AbortReason.SHUTDOWN)
         if await self._nothing_runs(STOP_GRACE):
@@ -299,7 +318,6 @@ class Slots:
         self._let_go()
 
     def _let_go(self) -> None:
-        self._base.counters.level(count.CONCURRENT, self.running)
         self._let_one_go.set()
         self.freed()
 

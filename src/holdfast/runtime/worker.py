@@ -44,6 +44,7 @@ logger = logging.getLogger("holdfast.worker")
 
 GREETED: Final = 20
 """Tasks that are named when a worker starts."""
+SIGN_OFF: Final = 2.0
 EXIT_STUCK: Final = 75
 """The exit code of a process whose handlers did not stop."""
 
@@ -138,9 +139,10 @@ class RunningWorker:
 
     async def _sign_off(self) -> None:
         try:
-            await self._base.store.retire(self.id)
-        except HoldfastError as error:
-            logger.warning("could not sign off from the registry: %s", error)
+            async with asyncio.timeout(SIGN_OFF):
+                await self._base.store.retire(self.id)
+        except (HoldfastError, TimeoutError) as error:
+            logger.warning("could not sign off from the registry: %s", str(error) or "the store does not answer")
 
     def _halt(self) -> None:
         """Have every loop end at once: stopping in peace was itself cut short."""
@@ -232,8 +234,9 @@ class RunningWorker:
     # being told
 
     def _hinted(self, hint: Hint) -> None:
-        if hint.anything or (hint.queues and (self.options.queues is None or hint.queues & self.options.queues)):
-            self._claimer.hinted()
+        named = bool(hint.queues if self.options.queues is None else hint.queues & self.options.queues)
+        if hint.anything or named:
+            self._claimer.hinted(surely=named)
         if hint.anything or hint.later:
             self._promoter.wake()
         if hint.jobs and any(lease.job_id in hint.jobs for lease in self._slots.held):

@@ -324,8 +324,8 @@ class _Drainer:
         finally:
             reporter.stop()  # it ends when everything is written
 
-    async def _parts(self, claimed: Claimed) -> dict[str, Part]:
-        return {part.name: part for part in await self._store.parts(claimed.job_id)}
+    async def _parts(self, attempt: Attempt) -> dict[str, Part]:
+        return {part.name: part for part in await self._store.parts(attempt.lease.job_id)}
 
     @contextmanager
     def _timed(self, attempt: Attempt) -> Iterator[None]:

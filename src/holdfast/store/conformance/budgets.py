@@ -149,13 +149,29 @@ class Budgets(Subject):
         assert record.error.code == LEASE_EXPIRED
         await world.check_log(claimed.job_id)
 
+    async def test_first_expiry_puts_the_job_back_at_once_ahead_of_other_retries(self, world: World) -> None:
+        rest = Retry(max_attempts=3, initial=10 * HOUR, max=10 * HOUR)
+        claimed = await world.claimed(retry=rest)
+        other = await world.claimed(retry=Retry(max_attempts=3, initial=0.0))
+        await world.store.settle([world.settlement(other, Failed(Error("AGAIN")))])
+        await world.store.extend([other.lease])
+
+        await world.lapse(2 * claimed.lease_seconds)
+        await world.store.reap(100)
+
+        view = await world.view(claimed.job_id)
+        assert (view.state, view.failures) == (State.READY, 1)
+        assert [claim.job_id for claim in await world.claim(2)] == [claimed.job_id, other.job_id]
+
     async def test_expiry_rests_by_the_stored_policy(self, world: World) -> None:
         retry = Retry(max_attempts=3, initial=10 * HOUR, factor=1.0, max=10 * HOUR, jitter=0.1)
         claimed = await world.claimed(retry=retry)
+        await world.reaped(claimed)
+        claimed = await world.claim_only(claimed.job_id)
 
         await world.reaped(claimed)
 
-        view, ended = await world.view(claimed.job_id), (await world.store.attempts(claimed.job_id))[0].ended_at
+        view, ended = await world.view(claimed.job_id), (await world.store.attempts(claimed.job_id))[1].ended_at
         assert view.state is State.SCHEDULED
         assert view.run_at is not None
         assert ended is not None
@@ -166,9 +182,10 @@ class Budgets(Subject):
         retry = Retry(max_attempts=3, initial=10 * HOUR, max=10 * HOUR, jitter=0.5)
         jobs = world.jobs(20, retry=retry)
         await world.enqueue(*jobs)
-        await world.claim(20)
-        await world.lapse()
-        reaped = await world.store.reap(100)
+        for _ in range(2):
+            await world.claim(20)
+            await world.lapse()
+            reaped = await world.store.reap(100)
 
         assert len({round(one.write.delay) for one in reaped}) > 5, "jobs that lapsed together must not come back together"
 

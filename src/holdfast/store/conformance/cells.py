@@ -236,6 +236,15 @@ async def _lapse(cell: Cell) -> None:
     await cell.world.store.rewind(2 * LEASE)
 
 
+async def _lapse_again(cell: Cell) -> None:
+    """Let it lapse when it has lapsed before: the first time it goes back at once."""
+    if cell.state is State.RUNNING:
+        await _lapse(cell)
+        await cell.world.store.reap(10)
+        cell.lease = (await cell.world.claim_only(cell.job_id)).lease
+    await _lapse(cell)
+
+
 async def _wait_too_long(cell: Cell) -> None:
     await cell.world.store.rewind(2 * DAY)
 
@@ -378,7 +387,7 @@ PREPARE: Final[dict[Event, Act]] = {
     Event.PRUNE: _make_overdue,
     Event.OVERDUE: _wait_too_long,
     Event.EXPIRE: _lapse,
-    Event.EXPIRE_LATER: _lapse,
+    Event.EXPIRE_LATER: _lapse_again,
     Event.EXPIRE_FAIL: _lapse,
     Event.EXPIRE_CANCEL: _ask_to_stop_and_lapse,
     **dict.fromkeys(BLOCKER_EVENTS, _revive_blocker),

@@ -184,6 +184,10 @@ class Connections:
             raise self._unavailable(error, started) from error
         try:
             yield connection
+        except (TimeoutError, asyncio.CancelledError):
+            # whether the statement still runs cannot be asked over a line that may be dead: this connection is not used again
+            connection.terminate()
+            raise
         finally:
             await pool.release(connection)
 

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.states import HOLDER_EVENTS, TERMINAL, TRANSITIONS, Event, State, origins
@@ -45,6 +46,12 @@ def version(connection: sqlite3.Connection, path: str) -> int | None:
 
 def check(found: int | None, path: str) -> None:
     """Raise unless a schema is there and is the one this Holdfast works with."""
+    if found is None and not Path(path).exists():
+        folder = Path(path).absolute().parent
+        raise SchemaMissing(
+            f"there is no file {path} (looked in {folder}{'' if folder.is_dir() else ', a folder that does not exist'}). "
+            "Check the path. If it is right, no worker has started here yet: the first one makes the file"
+        )
     if found is None:
         raise SchemaMissing(
             f"{path} holds no Holdfast schema, and it was not to be created. "

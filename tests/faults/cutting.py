@@ -1,0 +1,55 @@
+"""A proxy that hangs up at the worst moment: the server has done what it was asked, and nobody hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.notify.proxy import Proxy
+
+CHUNK = 2**20
+
+
+class CuttingProxy(Proxy):
+    """Stands before a server. Told to, it cuts the connection in place of passing on an answer."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.cuts = 0
+        self._answer: bytes | None = None
+        self._request: bytes | None = None
+        self._deaf: set[asyncio.StreamWriter] = set()
+
+    def cut_the_answer_with(self, text: str) -> None:
+        """Cut the connection in place of the next answer that holds this text."""
+        self._answer = text.encode()
+
+    def cut_the_answer_to(self, text: str) -> None:
+        """Cut the connection in place of the answer to the next request that holds this text."""
+        self._request = text.encode()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(self._parts.hostname, self._parts.port)
+        self._writers |= {writer, back}
+        self._pumps |= {
+            asyncio.create_task(self._requests(reader, back, writer)),
+            asyncio.create_task(self._answers(there, back, writer)),
+        }
+
+    async def _requests(self, reader: asyncio.StreamReader, back: asyncio.StreamWriter, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(CHUNK):
+            if self._request is not None and self._request in data:
+                self._request = None
+                self._deaf.add(writer)
+            back.write(data)
+        back.close()
+
+    async def _answers(self, there: asyncio.StreamReader, back: asyncio.StreamWriter, writer: asyncio.StreamWriter) -> None:
+        while data := await there.read(CHUNK):
+            if writer in self._deaf or (self._answer is not None and self._answer in data):
+                self._answer = None
+                self.cuts += 1
+                back.transport.abort()
+                writer.transport.abort()
+                return
+            writer.write(data)
+        writer.close()

@@ -1,0 +1,92 @@
+"""Handlers that block or hog what their worker needs: their leases are kept all the same."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING
+
+from tests.faults import tasks
+from tests.faults.support import until
+
+if TYPE_CHECKING:
+    from tests.faults.support import Fleet
+
+LEASE = 2.0
+
+
+async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease_and_is_named(fleet: Fleet) -> None:
+    (handle,) = await fleet.enqueue(tasks.block.call(3 * LEASE + 0.2))
+    blocked = await fleet.started("blocked", concurrency=2)
+    await fleet.noted("began", [handle])
+    idle = await fleet.started("idle", concurrency=2)
+
+    # a reaper that never rests, besides the one of the idle worker
+    async def reaped_until_ended() -> bool:
+        assert await fleet.store.reap(1000) == [], "the lease of a blocked worker lapsed: its heartbeat was blocked too"
+        return bool(fleet.notes("ended", [handle]))
+
+    await until(reaped_until_ended, "the handler should wake up")
+
+    (view,) = await fleet.succeeded([handle])
+    assert (view.attempt, view.failures, view.worker_name) == (1, 0, blocked.name)
+    assert not view.late, "it was settled after its lease had lapsed"
+    assert fleet.runs([handle]) == {str(handle.id): 1}, f"somebody else, perhaps {idle.name}, has run it too"
+    (warning,) = blocked.said("the event loop has been blocked for")
+    assert f"by task {view.task} (job {view.id})" in warning, f"the log must name the task that blocks: {warning}"
+    assert re.search(rf"tasks\.py:{_line_that_blocks()} in block", warning), f"and the line: {warning}"
+    assert len(blocked.said("the event loop runs again after")) == 1
+
+
+async def test_a_call_that_holds_the_interpreter_may_lose_its_lease_and_then_changes_nothing(fleet: Fleet) -> None:
+    (handle,) = await fleet.enqueue(tasks.hold_interpreter.call(4))
+    held = await fleet.started("held", concurrency=1)
+    await fleet.noted("began", [handle])
+    other = await fleet.started("other", concurrency=1, poll=0.2)
+    fleet.open_gate("hold")
+
+    async def reaped() -> bool:
+        return bool(await fleet.store.reap(1000)) or (await fleet.views([handle]))[0].attempt > 1
+
+    await until(reaped, "the lease should lapse, for the heartbeat of its worker cannot run")
+
+    (view,) = await fleet.succeeded([handle])
+    assert (view.attempt, view.failures, view.worker_name, view.result) == (2, 1, other.name, "2")
+    found_out = ("asked to stop", "the lease was lost, so its outcome")
+    await until(lambda: any(map(held.said, found_out)), "the worker should find out that it lost the lease, and say so")
+    assert await fleet.views([handle]) == [view], "a stale worker has changed a job"
+
+
+async def test_a_call_that_holds_the_interpreter_of_a_child_keeps_its_lease(fleet: Fleet) -> None:
+    (handle,) = await fleet.enqueue(tasks.hold_other_interpreter.call(4))
+    await fleet.started("worker", concurrency=1)
+
+    async def reaped_until_ended() -> bool:
+        assert await fleet.store.reap(1000) == [], "the lease lapsed although only the child was held"
+        return bool(fleet.notes("ended", [handle]))
+
+    await until(reaped_until_ended, "the call should return")
+
+    (view,) = await fleet.succeeded([handle])
+    assert (view.attempt, view.failures, view.late) == (1, 0, False)
+
+
+async def test_handlers_that_take_every_thread_and_every_connection_do_not_starve_the_heartbeat(fleet: Fleet) -> None:
+    handles = await fleet.enqueue(
+        *[tasks.hammer.call(2 * LEASE) for _ in range(20)], *[tasks.doze.call(2 * LEASE) for _ in range(8)]
+    )
+    await fleet.started("busy", concurrency=28)
+
+    async def reaped_until_ended() -> bool:
+        assert await fleet.store.reap(1000) == [], "a lease lapsed while handlers used up what their worker needs"
+        return len(fleet.notes("ended", handles)) == len(handles)
+
+    await until(reaped_until_ended, "the handlers should come to their end")
+
+    counts = {(view.attempt, view.failures, view.late) for view in await fleet.succeeded(handles)}
+    assert counts == {(1, 0, False)}, f"leases were lost while handlers used up what their worker needs: {counts}"
+
+
+def _line_that_blocks() -> int:
+    lines, first = inspect.getsourcelines(tasks.block.function)
+    return next(first + number for number, line in enumerate(lines) if "the line that blocks" in line)
