@@ -71,9 +71,10 @@ class SystemLoopThread:
     async def join(self) -> None:
         """Wait until the coroutine has ended; raises what it raised."""
         try:
-            await asyncio.wrap_future(self._ended)
+            await asyncio.shield(asyncio.wrap_future(self._ended))  # whoever is cancelled here does not take it back
         finally:
-            self._thread.join()  # which takes no time: there is nothing left for it to do
+            if self._ended.done():
+                self._thread.join()  # which takes no time: there is nothing left for it to do
 
 
 class SystemEnvironment:

@@ -160,7 +160,7 @@ async def test_reports_that_cannot_be_written_are_dropped_and_the_next_are_not(
     desk.channel.log("info", "shop", "fine", "{}")
     await desk.flush()
     assert [line.message for line in desk.store.written("log")] == ["fine"]
-    assert "reports (log) cannot be written; they are dropped" in caplog.text
+    assert "a report (log) cannot be written; it is dropped" in caplog.text
     assert desk.lost == []
 
 

@@ -278,3 +278,5 @@ def test_loops_that_end_without_closing_the_app_leave_nothing_behind(tmp_path: P
             return await app.stats()
 
     assert asyncio.run(count())[State.READY] == 20
+    while any(thread.name == "holdfast-bury" for thread in threading.enumerate()):  # the last of them
+        time.sleep(0.02)

@@ -276,9 +276,8 @@ async def test_a_worker_takes_no_more_jobs_than_it_has_room_for(app: Holdfast) -
         await until(lambda: worker.counters.snapshot().get("settled_jobs:succeeded") == 10)
 
 
-async def test_unknown_tasks_wait_and_others_pass_them(make_app: Callable[..., Holdfast], url: str) -> None:
-    if url == "memory://":
-        pytest.skip("two apps share no memory")
+@pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+async def test_unknown_tasks_wait_and_others_pass_them(make_app: Callable[..., Holdfast]) -> None:
     producer, consumer = make_app(), make_app()
 
     @producer.task(name="new")
@@ -297,9 +296,8 @@ async def test_unknown_tasks_wait_and_others_pass_them(make_app: Callable[..., H
     assert await unknown.state() is State.READY
 
 
-async def test_args_that_no_longer_decode_wait_at_no_cost(make_app: Callable[..., Holdfast], url: str) -> None:
-    if url == "memory://":
-        pytest.skip("two apps share no memory")
+@pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+async def test_args_that_no_longer_decode_wait_at_no_cost(make_app: Callable[..., Holdfast]) -> None:
     producer, consumer = make_app(), make_app()
 
     @producer.task(name="resize")

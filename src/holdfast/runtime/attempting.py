@@ -79,6 +79,8 @@ async def attempted(
         return Ended(_after_error(attempt, error), error)
     finally:
         current_job.reset(token)
+        if attempt.job is not None:
+            attempt.job.close()
         if task is not None and attempt.abort.is_set():
             # whether the handler let our cancellation pass or swallowed it: the next one in this task must not inherit it
             while task.cancelling() > cancels:

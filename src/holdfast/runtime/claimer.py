@@ -27,6 +27,8 @@ logger = logging.getLogger("holdfast.worker")
 
 MOST_AT_ONCE: Final = 500
 REST_AFTER_ERROR: Final = 5.0
+AGAIN: Final = 2.0
+"""Seconds after which a claimer looks again that was hinted at jobs and found none."""
 HEED: Final = 0.1
 """Seconds between two looks because of hints while claims bring work: a new lane of a higher priority must not wait long."""
 
@@ -135,6 +137,8 @@ class Claimer:
             self._hinted = self._hinted and not more  # what it hinted at may be what was just taken
             if look and hinted and not taken:
                 self._counters.add(count.CONFLICTS)
+                # who has them in hand may die and let go of them unsaid: look once more before long
+                next_look = min(next_look, now + AGAIN * (0.5 + self._environment.random()))
             if taken and self._claims.delay:
                 await wait_for_event(self._stop, self._claims.delay)
         if self._unsure:

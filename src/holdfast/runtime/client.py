@@ -51,7 +51,7 @@ class Client:
 
     async def close(self) -> None:
         """Write what was asked for, and let go of everything."""
-        if self._flushing is not None:
+        if self._flushing is not None and not self._flushing.done():
             await asyncio.gather(self._flushing, return_exceptions=True)
         await self._waiter.close()
         await self.notifier.close()
@@ -181,11 +181,12 @@ class Client:
 def bury(client: Client) -> None:
     """Close a client whose event loop has ended, in a thread: what belonged to that loop cannot be closed on it any more."""
 
-    def close() -> None:
-        with suppress(Exception):  # connections of the ended loop go with it
-            asyncio.run(client.close())
+    async def close_parts() -> None:
+        for part in (client.notifier, client.store):
+            with suppress(Exception):  # what hangs on the ended loop goes with it
+                await part.close()
 
-    threading.Thread(target=close, name="holdfast-bury", daemon=True).start()
+    threading.Thread(target=lambda: asyncio.run(close_parts()), name="holdfast-bury", daemon=True).start()
 
 
 def outcome(view: JobView, codec: ResultCodec | None) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 
@@ -64,12 +64,12 @@ class Portal:
             f"{name}_sync was called inside a running event loop, which it would block. Use: await ….{name}(…)"
         )
 
-    def close(self) -> None:
-        """End the thread; calls under way end with an error. Whatever belongs to its loop must be closed before."""
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """End the thread; calls under way end with an error. `last` is run there after them: it closes what they had opened."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
-            thread.end()
+            thread.end(last)
 
 
 class PortalThread:
@@ -78,11 +78,13 @@ class PortalThread:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
+        self._last: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-portal", daemon=True)
         self._thread.start()
 
-    def end(self) -> None:
-        """Cancel what still runs there, and wait until the thread has ended."""
+    def end(self, last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        """Cancel what still runs there, run one thing more, and wait until the thread has ended."""
+        self._last = last
         self.loop.call_soon_threadsafe(self._over.set)
         self._thread.join()
 
@@ -92,3 +94,9 @@ class PortalThread:
 
     async def _wait(self) -> None:
         await self._over.wait()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        if self._last is not None:
+            await self._last()

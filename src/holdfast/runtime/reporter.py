@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast.errors import SchemaError, StaleLease, StoreUnavailable
 from holdfast.runtime import counters as count
@@ -29,6 +29,10 @@ LINGER: Final = 0.02
 MOST_LINES: Final = 10_000
 """An attempt that logs more than this is cut off, with a note."""
 BATCH: Final = 500
+
+
+Answered: TypeAlias = Settled | Exception
+"""What became of a report: the store's answer, or why it could not be written at all."""
 
 
 class Reporter:
@@ -154,7 +158,9 @@ class Reporter:
         for (checkpoint, future), answer in zip(checkpoints, answers, strict=True):
             if future.done():
                 continue
-            if answer is Settled.STALE:
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            elif answer is Settled.STALE:
                 future.set_exception(_not_stored(checkpoint))
             else:
                 future.set_result(None)
@@ -168,9 +174,9 @@ class Reporter:
 
     async def _send(
         self, kind: str, write: Callable[[Any], Awaitable[list[Settled]]], items: Sequence[Any], requests: Callable[[Any], Any]
-    ) -> list[Settled]:
+    ) -> list[Answered]:
         """Write reports of one kind, again until the store answers; returns its answers in order."""
-        answers: list[Settled] = []
+        answers: list[Answered] = []
         for start in range(0, len(items), BATCH):
             batch = items[start : start + BATCH]
             answers += await self._until_answered(kind, write, batch, requests)
@@ -178,7 +184,7 @@ class Reporter:
 
     async def _until_answered(
         self, kind: str, write: Callable[[Any], Awaitable[list[Settled]]], items: Sequence[Any], requests: Callable[[Any], Any]
-    ) -> list[Settled]:
+    ) -> list[Answered]:
         while True:
             sent = requests(items)
             try:
@@ -189,15 +195,17 @@ class Reporter:
                     return [Settled.STALE] * len(items)
                 await asyncio.sleep(rest)
                 continue
-            except Exception:
-                logger.exception("reports (%s) cannot be written; they are dropped", kind)
-                return [Settled.STALE] * len(items)
+            except Exception as error:
+                if len(items) > 1:  # one that cannot be written must not take its neighbours with it
+                    return [answer for one in items for answer in await self._until_answered(kind, write, [one], requests)]
+                logger.exception("a report (%s) cannot be written; it is dropped", kind)
+                return [error]
             self._backoff.succeeded()
             for request, answer in zip(sent, answers, strict=True):
                 if answer is Settled.STALE:
                     self._counters.add(count.STALE, label=kind)
                     self._lost(request.lease)
-            return answers
+            return list(answers)
 
 
 class AttemptChannel:

@@ -118,7 +118,18 @@ class Job:
     Its reports are written under the attempt's lease: once the lease is lost they are refused, and `abort` says why.
     """
 
-    __slots__ = ("_claimed", "_last_at", "_last_percent", "_last_step", "_log", "_parts", "abort", "channel")
+    __slots__ = (
+        "_claimed",
+        "_held_back",
+        "_last_at",
+        "_last_message",
+        "_last_percent",
+        "_last_step",
+        "_log",
+        "_parts",
+        "abort",
+        "channel",
+    )
 
     def __init__(self, claimed: Claimed, channel: Channel, abort: Abort, parts: Mapping[str, Part] | None = None) -> None:
         self._claimed = claimed
@@ -127,7 +138,8 @@ class Job:
         self.abort = abort
         self._parts: dict[str, Part] = dict(parts) if parts else {}
         self._last_percent = -PROGRESS_STEP
-        self._last_step = ""
+        self._last_step = self._last_message = ""
+        self._held_back: float | None = None
         self._last_at = float("-inf")
         self._log: JobLog | None = None
 
@@ -177,11 +189,19 @@ class Job:
         """Say how far the job is (0-100). Returns at once; written when it moved by 1 % or half a second has passed."""
         now = self.channel.monotonic()
         name = self._last_step if step is None else step
-        moved = abs(percent - self._last_percent) >= PROGRESS_STEP or name != self._last_step
+        moved = abs(percent - self._last_percent) >= PROGRESS_STEP or (name, message) != (self._last_step, self._last_message)
         if not moved and now - self._last_at < PROGRESS_SECONDS:
+            self._held_back = percent
             return
-        self._last_percent, self._last_step, self._last_at = percent, name, now
+        self._last_percent, self._last_step, self._last_message, self._last_at = percent, name, message, now
+        self._held_back = None
         self.channel.progress(percent, name, message)
+
+    def close(self) -> None:
+        """Pass on the last progress that was held back. For the runtime, when the function has ended."""
+        if self._held_back is not None:
+            self.channel.progress(self._held_back, self._last_step, self._last_message)
+            self._held_back = None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence  # noqa: TC003  dataclass fields, kept readable for introspection
+from collections.abc import Callable, Iterator, Mapping, Sequence  # noqa: TC003  dataclass fields, kept readable for introspection
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -99,6 +100,21 @@ class QueueOptions:
     fifo: bool = False
     weight: float = 1.0
     max_depth: int | None = None
+
+
+_NAMES: Final = {"task": "name", "unique.key": "key", "unique.scope": "key_scope", "unique.window": "key_window"}
+"""What a part of a job is called where a task is declared."""
+
+
+@contextmanager
+def declaring(task: str) -> Iterator[None]:
+    """Have what no job could be made of refused as `BadTask`: at the declaration there is a task, and no job yet."""
+    try:
+        yield
+    except BadJob as error:
+        what = _NAMES.get(error.path, error.path)
+        colon = "" if error.reason.startswith(("must", "says")) else ":"
+        raise BadTask(f"task {task!r}: {what}{colon} {error.reason}") from None
 
 
 def seconds(value: float | timedelta) -> float:

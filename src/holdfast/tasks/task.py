@@ -178,6 +178,8 @@ class BoundTask(Generic[P, R]):
         self._producer = producer
         self._queue = changes.get("queue", declared.queue)
         self._key = changes.get("key", declared.key)
+        if self._key is not None and not isinstance(self._key, str) and not callable(self._key):
+            raise BadJob(f"must be a text or a function of the args, not {self._key!r}", path="unique.key", task=task.name)
         self._key_is_template = "key" not in changes and isinstance(declared.key, str)
         retry = retry_of(changes["retry"]) if "retry" in changes else declared.retry
         timeout = _optional(changes["timeout"]) if "timeout" in changes else declared.timeout
@@ -200,6 +202,8 @@ class BoundTask(Generic[P, R]):
             "trace": changes.get("trace"),
             "expires_in": _optional(expires_in),
         }
+        if self._key is None and (about := sorted(_KEY_OPTIONS & set(changes))):
+            raise BadJob("says something about a key, and there is none: give key= too", path=about[0], task=task.name)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Ask for a run, as `Task.enqueue` does, with these options."""
@@ -266,6 +270,8 @@ class BoundTask(Generic[P, R]):
 
 _ANY_ID = UUID("01900000-0000-7000-8000-000000000000")
 """The id of a job that is made to be checked, and not to be enqueued."""
+
+_KEY_OPTIONS = frozenset({"key_scope", "key_window", "on_conflict"})
 
 _JOB_OPTIONS = frozenset(
     {"delay", "run_at", "queue", "priority", "key", "key_scope", "key_window", "on_conflict", "expires_in", "retry"}

@@ -223,6 +223,7 @@ def _run(run: wire.Run, connection: Connection, handler: LogHandler) -> wire.End
     try:
         return _outcome(task, run, job)
     finally:
+        job.close()
         current_job.reset(reset)
 
 
