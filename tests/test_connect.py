@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.connect import migrate, postgres_parts, sqlite_path
+from holdfast.connect import migrate, postgres_parts, same_store, sqlite_path
 from holdfast.core.job import NewJob
 from holdfast.core.states import State
-from holdfast.errors import BadUrl
+from holdfast.errors import BadSetting, BadUrl
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
@@ -80,3 +80,48 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install 'holdfast[postgres]'" in done.stdout
     assert "'asyncpg'" in done.stdout
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty folder, and nothing set in the environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    return tmp_path
+
+
+async def test_an_app_without_a_url_works_on_the_store_that_the_settings_name_at_first_use(
+    unset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = holdfast.Holdfast()
+    (unset / "pyproject.toml").write_text('[tool.holdfast]\nurl = "sqlite:///from_file.db"')
+    monkeypatch.setenv("HOLDFAST_URL", "sqlite:///from_environment.db")
+    async with app:
+        await app.stats()
+    assert (unset / "from_environment.db").exists()
+    monkeypatch.delenv("HOLDFAST_URL")
+    assert app.url == "sqlite:///from_environment.db"
+    assert holdfast.Holdfast().url == "sqlite:///from_file.db"
+
+
+async def test_an_app_that_nobody_gave_a_url_says_how_to_give_one(unset: Path) -> None:
+    app = holdfast.Holdfast(None)
+    with pytest.raises(BadSetting, match=r"which store\?(.|\n)*HOLDFAST_URL(.|\n)*holdfast\.toml"):
+        await app.stats()
+    (unset / "holdfast.toml").write_text('url = "mysql://x"')
+    with pytest.raises(BadUrl, match="mysql"):
+        app.worker()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("sqlite:///jobs.db", "sqlite:///./jobs.db", True),
+        ("sqlite:///jobs.db", "sqlite:///other.db", False),
+        ("postgres://me:a@host/db", "postgresql://me:b@host/db", True),
+        ("postgresql://me@host/db", "postgresql://me@host/db?schema=mine", False),
+        ("memory://", "sqlite:///jobs.db", False),
+    ],
+)
+def test_two_urls_are_compared_by_what_they_name(one: str, other: str, same: bool) -> None:  # noqa: FBT001  a parameter
+    assert same_store(one, other) is same

@@ -207,7 +207,7 @@ async def test_the_job_may_be_the_first_parameter(memory: Holdfast) -> None:
     def count(job: Job, number: int, *, more: int = 1) -> int:
         return job.attempt + number + more
 
-    handle = await count.enqueue(number=40)  # type: ignore[call-arg]  # what a type checker cannot know
+    handle = await count.enqueue(number=40)
     async with memory.worker():
         assert await handle.result(timeout=WAIT) == 42
 

@@ -156,6 +156,7 @@ def test_options_that_no_store_takes_are_refused(app: Holdfast, options: dict[st
     ("url", "words"),
     [
         ("", "names no store Holdfast knows"),
+        (3, "a store's URL is a text, not 3"),
         ("jobs.db", "'jobs.db' names no store Holdfast knows"),
         ("mysql://localhost/jobs", "the scheme 'mysql' names no store"),
         ("sqlite://", "names no file"),
@@ -164,10 +165,10 @@ def test_options_that_no_store_takes_are_refused(app: Holdfast, options: dict[st
         ("postgresql://localhost/jobs?prepare=maybe", "neither 'on' nor 'off'"),
     ],
 )
-def test_a_url_that_names_no_store_is_refused(url: str, words: str) -> None:
+def test_a_url_that_names_no_store_is_refused(url: Any, words: str) -> None:
     with pytest.raises(BadUrl, match=words) as refused:
         Holdfast(url)
-    if "?" not in url:
+    if "?" not in str(url):
         assert "sqlite:///jobs.db" in str(refused.value)
 
 
@@ -211,6 +212,55 @@ def test_a_worker_that_could_not_work_is_refused(app: Holdfast, options: dict[st
 def test_a_declaration_is_checked_as_a_whole(app: Holdfast, options: dict[str, Any], words: str) -> None:
     with pytest.raises(HoldfastError, match=words):
         app.task(**options)(sends)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"timeout": 0}, "timeout must be a number of seconds from"),
+        ({"retry": 0}, "retry.max_attempts must be a whole number from 1"),
+        ({"priority": "urgent"}, "priority: 'urgent' is none of low, normal, high"),
+        ({"queue": ""}, "queue must not be empty"),
+        ({"tags": [""]}, "tags[0] must not be empty"),
+        ({"key": "a", "key_window": -1}, "key_window must be a number of seconds"),
+        ({"key": 5}, "key must be a text or a function of the args, not 5"),
+    ],
+    ids=str,
+)
+def test_a_refused_declaration_names_its_task(app: Holdfast, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadTask) as refused:
+        app.task(name="mail.send", **options)(sends)
+    assert str(refused.value).startswith(f"task 'mail.send': {says}")
+
+
+@pytest.mark.parametrize("options", [{"timezone": "Europe/Berlin"}, {"missed": "all"}], ids=str)
+def test_what_only_a_periodic_task_has_needs_cron(app: Holdfast, options: dict[str, Any]) -> None:
+    with pytest.raises(BadTask, match="without cron="):
+        app.task(**options)(awaits)
+    app.task(cron="* * * * *", **options)(awaits)
+
+
+@pytest.mark.parametrize("options", [{"on_conflict": "replace"}, {"key_window": 5}, {"key_scope": "mail"}], ids=str)
+def test_what_is_said_about_a_key_needs_one(app: Holdfast, options: dict[str, Any]) -> None:
+    task = app.task(name="sends")(sends)
+    with pytest.raises(BadJob, match=f"of task 'sends' refused at {next(iter(options))}: .*give key= too"):
+        task.options(**options)
+    assert task.options(key="a", **options).call(1).job.unique is not None
+    later = app.task(name="later", **options)(sends)  # for keys that come with each job
+    assert later.options(key="a").call(1).job.unique is not None
+
+
+async def test_a_task_where_a_call_is_meant_is_refused_with_the_fix(app: Holdfast) -> None:
+    task = app.task(name="sends")(sends)
+    with pytest.raises(BadArgs, match=r"calls\[1\]: must be a call: write task\.call\(…\), not <Task sends>"):
+        await app.enqueue_many([task.call(1), task])  # type: ignore[list-item]
+
+
+def test_two_things_said_about_one_queue_are_refused(app: Holdfast) -> None:
+    app.queue("mail", weight=2)
+    app.queue("mail", weight=2)
+    with pytest.raises(BadSetting, match=r"queue 'mail' was declared before, as .*weight=2"):
+        app.queue("mail", weight=3)
 
 
 def test_the_decorator_without_parentheses_is_refused_with_the_fix(app: Holdfast) -> None:

@@ -100,7 +100,12 @@ def test_enqueue_with_an_app_has_the_task_check_the_args(cli: Cli, shop: Shop, m
     ("arguments", "says"),
     [
         (["t", '{"a": 1,}'], "line 1, column 9"),
-        (["t", "[1]"], "must be a JSON object"),
+        (["t", "[1]"], "an array needs --app"),
+        (["t", "3"], "must be a JSON object"),
+        (["shop:app", "mail.send", "{}"], 'holdfast enqueue mail.send \'{"name": "value"}\' --app shop:app'),
+        (["shop:app", "mail.send"], "the app goes into --app: holdfast enqueue mail.send"),
+        (["shop:app"], "the app goes into --app: holdfast enqueue TASK"),
+        (["t", '{"to":', '"ann"}'], "ARGS is one JSON text, in single quotes"),
         (["t", '{"a": NaN}'], "not valid JSON"),
         (["t", "{}", "--delay", "soon"], "--delay: 'soon' is no duration"),
         (["t", "{}", "--run-at", "tomorrow"], "--run-at: 'tomorrow' is no time"),
@@ -136,6 +141,25 @@ def test_enqueue_prints_the_result_when_the_job_ends(cli: Cli, shop: Shop, monke
     assert (done.code, done.out) == (0, '{"n": 1}\n')
 
 
+def test_args_in_an_array_go_to_the_parameters_in_their_order(cli: Cli, shop: Shop, module: str) -> None:
+    assert cli("enqueue", "mail.send", '["ann", 2]', "--app", module).code == 0
+    assert newest(shop).args == '{"to":"ann","times":2}'
+    for args, says in (('["ann", 2, 3]', "ARGS holds 3 values, and the task 'mail.send' takes 2: to, times"), ("[3]", "at to")):
+        bad = cli("enqueue", "mail.send", args, "--app", module)
+        assert (bad.code, says in bad.err) == (2, True), bad.err
+
+
+def test_a_setting_that_names_another_store_than_the_app_is_told(
+    cli: Cli, shop: Shop, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "warning" not in cli("enqueue", "mail.send", '["ann"]', "--app", module).err
+    monkeypatch.setenv("HOLDFAST_URL", "postgresql://me:secret@host/jobs")
+    done = cli("enqueue", "mail.send", '["bob"]', "--app", module)
+    assert done.code == 0
+    assert "warning: HOLDFAST_URL names the store postgresql://me:***@host/jobs, but the app was given" in done.err
+    assert newest(shop).args == '{"to":"bob"}'
+
+
 # -- loading an app ----------------------------------------------------------------------------------------------------------
 
 
@@ -160,6 +184,50 @@ def test_every_way_to_name_an_app_wrongly_is_told(
         assert says in done.err, target
         assert "importlib" not in done.err
     assert "which app?" in cli("worker").err
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("@app.task(name='a')\ndef f(): ...\n@app.task(name='a')\ndef g(): ...", "5: there are two tasks named 'a'"),
+        ("@app.task(cron='every day')\ndef f(): ...", "3: task 'MODULE.f': cron='every day' does not parse"),
+        ("@app.task(timeout=0)\ndef f(): ...", "3: task 'MODULE.f': timeout must be a number of seconds"),
+        ("@app.task\ndef f(): ...", "3: @app.task needs its parentheses"),
+        ("other = Holdfast('mysql://x')", "3: the scheme 'mysql' names no store"),
+    ],
+)
+def test_what_holdfast_refuses_in_a_module_is_told_in_one_line_with_its_place(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, told: str
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file = tmp_path / f"refused_{tmp_path.name}.py"
+    file.write_text(f"from holdfast import Holdfast\napp = Holdfast('memory://')\n{code}\n")
+    done = cli("worker", file.stem)
+    assert done.code == 2
+    assert done.err.startswith(f"error: {file}:{told.replace('MODULE', file.stem)}")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_an_error_of_the_module_itself_shows_its_own_frames_only(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "raises.py").write_text("import os\ndef url():\n    return os.environ['NOT_SET_ANYWHERE']\nurl()\n")
+    done = cli("worker", "raises")
+    assert done.code == 2
+    assert [line.split('"')[1] for line in done.err.splitlines() if "File " in line] == [str(tmp_path / "raises.py")] * 2
+    assert done.err.rstrip().endswith("KeyError: 'NOT_SET_ANYWHERE'")
+
+
+def test_a_worker_of_an_app_without_any_url_says_how_to_give_one(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "nowhere.py").write_text("from holdfast import Holdfast\napp = Holdfast()\n")
+    done = cli("worker", "nowhere")
+    assert done.code == 2
+    for way in ("which store?", "Holdfast(", "HOLDFAST_URL", "holdfast.toml"):
+        assert way in done.err
 
 
 @pytest.mark.parametrize(
@@ -295,6 +363,13 @@ def test_a_store_that_cannot_be_used_is_one_message(cli: Cli, url: str, code: in
     done = cli("queues", "ls", "--url", url)
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith("error: ")
+
+
+def test_a_file_that_is_not_there_is_no_reason_to_make_one(cli: Cli, tmp_path: Path) -> None:
+    typo = cli("jobs", "ls", "--url", "sqlite:///typo.db")
+    assert f"there is no file typo.db (looked in {tmp_path})" in typo.err
+    assert "migrate" not in typo.err
+    assert "a folder that does not exist" in cli("jobs", "ls", "--url", "sqlite:///nowhere/typo.db").err
 
 
 def test_looking_never_creates_a_store(cli: Cli, tmp_path: Path) -> None:

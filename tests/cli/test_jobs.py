@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from uuid_utils.compat import uuid7
 
+from holdfast.cli import output
 from holdfast.core.outcome import Failed
 from holdfast.core.retry import Retry
 from holdfast.store.port import Checkpoint, LogLine, Part, PartState, Progress
@@ -99,6 +100,17 @@ def test_a_job_is_found_by_the_beginning_of_its_id(cli: Cli, shop: Shop) -> None
     job_id = shop.enqueue()
     assert str(job_id) in cli("jobs", "show", str(job_id)[:20]).out
     assert str(job_id) in cli("jobs", "show", job_id.hex.upper()).out
+
+
+def test_a_job_is_found_by_its_short_id_among_many_of_the_same_minute(cli: Cli, shop: Shop) -> None:
+    ids = [shop.enqueue() for _ in range(8)]
+    for job_id in ids:
+        short = output.short_id(str(job_id))
+        assert len(short) == 16
+        for word in (short, short.replace("..", "…"), short.upper()):
+            assert cli("jobs", "show", word, "--json").json["id"] == str(job_id)
+    assert cli("jobs", "show", f"{ids[0].hex[:8]}..ffffff").code == 3
+    assert cli("jobs", "show", f"{ids[0].hex[:8]}..xyz").code == 2
 
 
 def test_a_beginning_that_several_share_is_refused_with_their_ids(cli: Cli, shop: Shop) -> None:
@@ -257,6 +269,7 @@ def test_why_all_slots_are_busy_and_how_it_runs(cli: Cli, shop: Shop) -> None:
     shop.claim()
     assert why(cli, waiting) == ["busy"]
     assert why(cli, running) == ["running"]
+    assert "; its lease holds for " in cli("jobs", "why", running).out
 
 
 def test_why_its_holder_is_gone_or_its_lease_has_lapsed(cli: Cli, shop: Shop) -> None:

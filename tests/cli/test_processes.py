@@ -10,12 +10,14 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import holdfast as package
+from holdfast.cli.output import short_id
 from holdfast.store.port import LogLine
 
 if TYPE_CHECKING:
@@ -31,6 +33,17 @@ app = Holdfast({url!r})
 @app.task(name="greet")
 async def greet(name: str) -> str:
     return {greeting!r} + name
+"""
+
+FAILING = """
+import logging
+from holdfast import Holdfast
+app = Holdfast({url!r})
+
+@app.task(name="greet", retry=1)
+async def greet(name: str) -> None:
+    logging.getLogger("shop.mail").info("begins")
+    raise ValueError("no " + name)
 """
 
 
@@ -130,9 +143,15 @@ def test_on_a_terminal_there_are_tables_and_colours_unless_they_are_not_wanted(s
     assert "\x1b[1;31mfailed" in coloured
     plain = on_terminal("jobs", "ls", "--url", shop.url, environment={"NO_COLOR": "1"})
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", plain)
-    narrow = on_terminal("jobs", "ls", "--url", shop.url, environment={"COLUMNS": "95"})
-    assert str(job_id) in narrow
-    assert re.search(r"BOOM.*…", narrow)
+    narrow = on_terminal("jobs", "ls", "--url", shop.url, environment={"COLUMNS": "80"})
+    assert short_id(str(job_id)) in narrow
+    assert re.search(r"ago.*BOOM: it broke", narrow)
+    long = shop.fail(task="accounting.invoices.send_reminder")
+    narrow = on_terminal(
+        "jobs", "ls", "task:accounting.invoices.send_reminder", "--url", shop.url, environment={"COLUMNS": "80"}
+    )
+    assert short_id(str(long)) in narrow
+    assert "BOOM: it broke" in narrow
     assert "no jobs match" in on_terminal("jobs", "ls", "queue:none", "--url", shop.url)
 
 
@@ -145,13 +164,21 @@ def test_top_is_drawn_on_a_terminal(shop: Shop) -> None:
 
 
 @contextmanager
-def worker(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def worker(
+    tmp_path: Path, *arguments: str, unset: str = "", ignoring: signal.Signals | None = None
+) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "holdfast", "worker", *arguments]
+    if ignoring is not None:
+        command = ["/bin/sh", "-c", f'trap "" {ignoring.name[3:]}; exec "$0" "$@"', *command]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop(unset, None)
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
+    too_long = threading.Timer(2 * PATIENCE, process.terminate)  # so that nobody waits for ever for a line that does not come
+    too_long.start()
     try:
         yield process
     finally:
+        too_long.cancel()
         if process.poll() is None:
             process.terminate()
         process.communicate(timeout=PATIENCE)
@@ -177,21 +204,65 @@ def test_a_worker_runs_jobs_logs_json_and_stops_on_request(shop: Shop, tmp_path:
     assert process.returncode == 0
     records = [json.loads(line) for line in log.splitlines()]
     assert all({"event", "level", "logger", "timestamp"} <= set(record) for record in records)
-    assert any("w9" in record["event"] for record in records)
+    assert all(record["worker"] == "w9" for record in records)
+    assert "warning" not in {record["level"] for record in records}
+
+
+def failing(shop: Shop, tmp_path: Path, style: str) -> tuple[str, str]:
+    """Return the id of a job that logs a line and fails, and the log of its worker; the settings name another store."""
+    (tmp_path / "greeter.py").write_text(FAILING.format(url=shop.url))
+    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///another.db"')
+    with worker(tmp_path, "greeter:app", "--log-format", style, "--name", "w9", unset="HOLDFAST_URL") as process:
+        job_id = shop.enqueue(task="greet", args='{"name":"ann"}')
+        ended(shop, job_id)
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=PATIENCE)
+    assert "holdfast.toml:1 names the store sqlite:///another.db, but the app was given" in log
+    return str(job_id), log
+
+
+def test_every_line_about_a_job_says_which_in_fields(shop: Shop, tmp_path: Path) -> None:
+    job_id, log = failing(shop, tmp_path, "json")
+    records = [json.loads(line) for line in log.splitlines()]
+    told = [record for record in records if job_id in record["event"] or record["event"] == "begins"]
+    assert [record["logger"] for record in told] == ["shop.mail", "holdfast.worker"]
+    for record in told:
+        assert (record["job_id"], record["task"], record["attempt"]) == (job_id, "greet", 1)
+    assert all(record["worker"] == "w9" for record in records)
+
+
+def test_lines_for_people_carry_the_same_fields(shop: Shop, tmp_path: Path) -> None:
+    job_id, log = failing(shop, tmp_path, "console")
+    fields = f"attempt=1 job_id={job_id} task=greet worker=w9"
+    assert re.search(rf"begins .*{fields}", log)
+    assert re.search(rf"ValueError: no ann\n.*{fields}", log)
 
 
 def test_a_worker_is_started_anew_when_a_file_changes(shop: Shop, tmp_path: Path) -> None:
     module = tmp_path / "greeter.py"
     module.write_text(APP.format(url=shop.url, greeting="hello "))
-    with worker(tmp_path, "greeter:app", "--reload") as process:
+    # as a script starts it in the background: with interrupts ignored
+    with worker(tmp_path, "greeter:app", "--reload", ignoring=signal.SIGINT) as process:
         assert ended(shop, shop.enqueue(task="greet", args='{"name":"ann"}')) == "hello ann"
         module.write_text(APP.format(url=shop.url, greeting="goodbye "))
         assert process.stderr is not None
         while "starting the worker anew" not in (line := process.stderr.readline()):
             assert line
-        while "serves every queue" not in (line := process.stderr.readline()):
+        while "every queue" not in (line := process.stderr.readline()):
             assert line
         assert ended(shop, shop.enqueue(task="greet", args='{"name":"ann"}')) == "goodbye ann"
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
+
+
+def test_a_bench_measures_everything_and_leaves_nothing_behind(tmp_path: Path, postgres_shop: Shop) -> None:
+    for arguments in ([], ["--url", postgres_shop.url.partition("?")[0]]):
+        command = [sys.executable, "-m", "holdfast", "bench", "--jobs", "1000", "--rounds", "1", "--json", *arguments]
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+        figures = json.loads(done.stdout)
+        assert (figures["jobs"], figures["rounds"]) == (1000, 1)
+        for measure in ("enqueue_single", "enqueue_concurrent", "enqueue_bulk", "drain", "start_p50_ms", "start_p99_ms"):
+            assert figures[measure] > 0, measure
+        assert [file.name for file in tmp_path.iterdir() if file.name.startswith("holdfast")] == []

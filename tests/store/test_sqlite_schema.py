@@ -50,7 +50,7 @@ async def test_a_missing_schema_is_created_on_first_use(path: str) -> None:
 
 
 async def test_a_missing_file_is_refused_and_not_made_when_it_is_not_to_be_created(path: str) -> None:
-    with pytest.raises(SchemaMissing, match=r"jobs\.db holds no Holdfast schema.*holdfast migrate sqlite:///.*create=True"):
+    with pytest.raises(SchemaMissing, match=r"there is no file .*jobs\.db \(looked in .*\)\. Check the path"):
         await SqliteStore(path, WORLD, create=False).open()
     assert files(path) == {}
 

@@ -33,7 +33,7 @@ def send(app: Holdfast) -> Task[[int, str], None]:
     async def send(user: int, language: str = "en", *, job: Job) -> None:
         return
 
-    return send  # type: ignore[return-value]
+    return send
 
 
 @pytest.fixture
