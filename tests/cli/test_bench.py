@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.postgres import PostgresServers
 
 RATES = {"enqueue_single", "enqueue_concurrent", "enqueue_bulk", "drain", "drain_lowest", "drain_highest"}
