@@ -27,7 +27,8 @@ HEAD = """# The command line
   document with stable keys, ISO times and exact numbers (`jobs logs` writes one per line). Results go to standard output,
   everything else to standard error. `NO_COLOR` is heeded.
 - **Exit codes.** 0 done, 1 error, 2 wrong usage (also a wrong URL, setting or args), 3 not found, 130 interrupted.
-- **Ids.** A whole UUID, or the first 8 digits or more of one.
+- **Ids.** A whole UUID, its short form as lists on a narrow terminal show it (`01890a5d..9a8057`: beginning and end), or a
+  beginning that no other job has. Beginnings are times: jobs enqueued within about a minute share the first 8 digits.
 - **Durations.** A number of seconds, or `500ms`, `30s`, `5m`, `1h30m`, `7d`, `2w`.
 - **Many jobs at once.** Filter tokens (`state:failed task:mail.send since:1h`) instead of ids; needs `--yes`;
   `--dry-run` shows which.

@@ -15,8 +15,8 @@ from holdfast.connect import Adapters
 from holdfast.core.job import OnConflict
 from holdfast.core.states import LIVE, State
 from holdfast.core.text import checked_name
-from holdfast.errors import BadSetting, BadTask
-from holdfast.runtime.client import Client, outcome
+from holdfast.errors import BadArgs, BadSetting, BadTask
+from holdfast.runtime.client import Client, bury, outcome
 from holdfast.runtime.portal import Portal
 from holdfast.store.port import Retention
 from holdfast.system import SystemEnvironment
@@ -28,11 +28,13 @@ from holdfast.tasks.options import (
     QueueOptions,
     TaskOptions,
     choice,
+    declaring,
     priority_of,
     retry_of,
     seconds,
 )
-from holdfast.tasks.task import AsyncTask, CommandTask, SyncTask, Task, check_importable, task_name
+from holdfast.tasks.task import AsyncTask, Call, CommandTask, SyncTask, Task, check_importable, task_name
+from holdfast.tasks.values import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from holdfast.store.port import EventView, JobView, LogView, Stats
     from holdfast.tasks.codec import ResultCodec
     from holdfast.tasks.report import Report
-    from holdfast.tasks.task import Call
     from holdfast.tasks.typed import Declare
 
 T = TypeVar("T")
@@ -70,14 +71,18 @@ class Holdfast:
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         *,
         create: bool = True,
         retention: Retention = DEFAULT_RETENTION,
         max_args_bytes: int = DEFAULT_MAX_BYTES,
         environment: WorkerEnvironment | None = None,
     ) -> None:
-        """Declare an app; `create=False` leaves a missing schema alone, `retention` says how long ended jobs are kept."""
+        """Declare an app; `create=False` leaves a missing schema alone, `retention` says how long ended jobs are kept.
+
+        Without a URL it works on the store that the settings name when it is first used: `HOLDFAST_URL`, else `url` in
+        `holdfast.toml` or in `[tool.holdfast]` of `pyproject.toml`. Raises `BadUrl` for one that names no store.
+        """
         self._environment: WorkerEnvironment = environment or SystemEnvironment()
         self._adapters = Adapters(url, create=create, environment=self._environment)
         self._retention = retention
@@ -89,10 +94,11 @@ class Holdfast:
         self._listeners: list[Callable[[str, UUID], None]] = []
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
         self._portal = Portal()
+        self._process = os.getpid()
 
     @property
     def url(self) -> str:
-        """The store's URL."""
+        """The store's URL; raises `BadSetting` when none was given and no setting says it."""
         return self._adapters.url
 
     @property
@@ -141,26 +147,27 @@ class Holdfast:
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             label = task_name(function) if name is None else name
             kind = self._executor_of(function, executor, label)
-            options = TaskOptions(
-                queue=checked_name(queue, "queue"),
-                priority=priority_of(priority),
-                retry=retry_of(retry),
-                timeout=None if timeout is None else seconds(timeout),
-                lease=seconds(lease),
-                executor=kind,
-                key=key,
-                key_scope=key_scope,
-                key_window=None if key_window is None else seconds(key_window),
-                on_conflict=choice(OnConflict, on_conflict, "on_conflict", label),
-                expires_in=None if expires_in is None else seconds(expires_in),
-                tags=tuple(tags),
-                cron=cron,
-                timezone=timezone,
-                missed=choice(Missed, missed, "missed", label),
-                codes=codes or {},
-                classify=classify,
-            )
-            return self._declared(function, label, options)
+            with declaring(label):
+                options = TaskOptions(
+                    queue=checked_name(queue, "queue"),
+                    priority=priority_of(priority),
+                    retry=retry_of(retry),
+                    timeout=None if timeout is None else seconds(timeout),
+                    lease=seconds(lease),
+                    executor=kind,
+                    key=key,
+                    key_scope=key_scope,
+                    key_window=None if key_window is None else seconds(key_window),
+                    on_conflict=choice(OnConflict, on_conflict, "on_conflict", label),
+                    expires_in=None if expires_in is None else seconds(expires_in),
+                    tags=tuple(tags),
+                    cron=cron,
+                    timezone=timezone,
+                    missed=choice(Missed, missed, "missed", label),
+                    codes=codes or {},
+                    classify=classify,
+                )
+                return self._declared(function, label, options)
 
         return cast("Declare", declare)  # whose overloads are for type checkers
 
@@ -186,6 +193,8 @@ class Holdfast:
             )
         kinds: dict[Executor, type[Task[..., Any]]] = {Executor.ASYNC: AsyncTask, Executor.COMMAND: CommandTask}
         task = kinds.get(options.executor, SyncTask)(function, name, options, self, max_bytes=self._max_bytes)
+        if options.cron is None and (options.timezone != "UTC" or options.missed is not Missed.LATEST):
+            raise BadTask(f"task {name!r} has timezone= or missed= without cron=: both say something about a periodic task")
         if options.cron is not None:
             from holdfast.runtime.scheduler import check_cron  # noqa: PLC0415  cron is for those who use it
 
@@ -208,8 +217,10 @@ class Holdfast:
             raise BadSetting(f"queue {name!r}: weight must be above 0, not {weight!r}")
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise BadSetting(f"queue {name!r}: max_depth must be a whole number from 1, not {max_depth}")
-        self._queues[name] = QueueOptions(name, fifo, weight, max_depth)
-        return self._queues[name]
+        said = QueueOptions(name, fifo, weight, max_depth)
+        if (before := self._queues.setdefault(name, said)) != said:
+            raise BadSetting(f"queue {name!r} was declared before, as {before}: say everything about it in one place")
+        return said
 
     def middleware(self, function: M) -> M:
         """Have every attempt wrapped in a function: `async def timed(job, call_next)`. The first declared is the outermost."""
@@ -242,6 +253,9 @@ class Holdfast:
     async def enqueue_many(self, calls: Sequence[Call[Any]]) -> list[Handle[Any]]:
         """Enqueue calls (`task.call(…)`) in order, all or none; returns their handles in the same order."""
         calls = list(calls)
+        for index, call in enumerate(calls):
+            if not isinstance(call, Call):
+                raise BadArgs(f"must be a call: write task.call(…), not {short(call)}", path=f"calls[{index}]")
         caps = {
             call.job.queue: queue.max_depth
             for call in calls
@@ -408,8 +422,7 @@ class Holdfast:
             self._close_portal()
 
     def _close_portal(self) -> None:
-        self._portal.run(self._close_client())
-        self._portal.close()
+        self._portal.close(self._close_client)
 
     async def _close_client(self) -> None:
         client = self._clients.pop(asyncio.get_running_loop(), None)
@@ -422,10 +435,21 @@ class Holdfast:
 
     def _client(self) -> Client:
         loop = asyncio.get_running_loop()
+        if self._process != os.getpid():
+            # a forked child must not speak through its parent's connections: they are left alone, not closed
+            self._process, self._clients, self._portal = os.getpid(), weakref.WeakKeyDictionary(), Portal()
         client = self._clients.get(loop)
         if client is None:
+            self._bury_the_dead()
             client = self._clients[loop] = Client(self._adapters.store(), self._adapters.notifier(), self._environment)
         return client
+
+    def _bury_the_dead(self) -> None:
+        """Let go of what event loops have left behind that ended without closing the app, such as one `asyncio.run` each."""
+        for loop, client in list(self._clients.items()):
+            if loop.is_closed():
+                del self._clients[loop]
+                bury(client)
 
     # what handles ask for
 
@@ -469,13 +493,23 @@ class Holdfast:
 
 def stats_dict(stats: Stats) -> dict[str, Any]:
     """Return counts as plain data: by state, `live`, by queue, by task, oldest waiting."""
-    queues = sorted({row.queue for row in stats.tasks})
-    tasks = sorted({row.task for row in stats.tasks})
+    total = dict.fromkeys(map(str, State), 0)
+    queues: dict[str, dict[str, int]] = {}
+    tasks: dict[str, dict[str, int]] = {}
+    for row in stats.tasks:
+        own = (
+            total,
+            queues.setdefault(row.queue, dict.fromkeys(total, 0)),
+            tasks.setdefault(row.task, dict.fromkeys(total, 0)),
+        )
+        for state, count in row.counts.items():
+            for counts in own:
+                counts[str(state)] += count
     return {
-        **{str(state): stats.count(state) for state in State},
-        "live": stats.count(*LIVE),
-        "queues": {name: {str(state): stats.count(state, queue=name) for state in State} for name in queues},
-        "tasks": {name: {str(state): stats.count(state, task=name) for state in State} for name in tasks},
+        **total,
+        "live": sum(total[state] for state in LIVE),
+        "queues": dict(sorted(queues.items())),
+        "tasks": dict(sorted(tasks.items())),
         "oldest_waiting": dict(stats.oldest_waiting),
     }
 

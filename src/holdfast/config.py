@@ -97,6 +97,20 @@ def load(
     return Loaded(Settings(**values), origins, file)
 
 
+def configured_url() -> str:
+    """Return the store's URL for an app that was given none; raises `BadSetting` when no setting says it either."""
+    url = load().settings.url
+    if url is None:
+        raise BadSetting(
+            "which store? The app was given no URL (or None: is the variable it is read from set?), and no setting says it. "
+            "Say it in one of three ways:\n"
+            '  Holdfast("sqlite:///jobs.db")\n'
+            "  export HOLDFAST_URL=postgresql://user@host/database\n"
+            f'  url = "…" in {OWN_FILE}, or in [tool.holdfast] of {SHARED_FILE}, in the folder it is started in ({Path.cwd()})'
+        )
+    return url
+
+
 def duration(value: object) -> float:
     """Return seconds: a number, or a text such as `90`, `500ms`, `30s`, `5m`, `1h30m`, `7d`, `2w`. Raises `ValueError`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):

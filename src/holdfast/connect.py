@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast.errors import BadUrl
-from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.store.memory import MemoryData
     from holdfast.store.port import Store
     from holdfast.store.transfer import Source, Target
+    from holdfast.system import SystemEnvironment
 
 _FORMS = "sqlite:///jobs.db (relative), sqlite:////var/lib/jobs.db (absolute), postgresql://user@host/database, or memory://"
 
@@ -26,22 +27,27 @@ class Adapters:
     """The adapters a URL names: fresh handles on one store and its notifier, as many as are asked for.
 
     Each handle belongs to one event loop. Handles on `memory://` share their data, which lives as long as this object.
+    Without a URL the settings say which store, at first use.
     """
 
-    def __init__(self, url: str, *, create: bool = True, environment: Environment | None = None) -> None:
-        self.url = url
+    def __init__(self, url: str | None, *, create: bool = True, environment: Environment | None = None) -> None:
+        self._url = None if url is None else checked_url(url)
         self._create = create
-        self._world = environment or SystemEnvironment()
-        self._scheme = _scheme(url)
-        if self._scheme == "sqlite":
-            sqlite_path(url)
-        elif self._scheme == "postgresql":
-            postgres_parts(url)
+        self._world = environment or system()
         self._memory: tuple[MemoryData, Hub] | None = None
+
+    @property
+    def url(self) -> str:
+        """The store's URL; raises `BadSetting` when it was not given and no setting says it."""
+        if self._url is None:
+            from holdfast.config import configured_url  # noqa: PLC0415  for apps that are given no URL
+
+            self._url = checked_url(configured_url())
+        return self._url
 
     def store(self) -> Store:
         """Return a handle on the store, not yet opened."""
-        if self._scheme == "memory":
+        if _scheme(self.url) == "memory":
             from holdfast.store.memory import MemoryStore  # noqa: PLC0415  adapters load on demand
 
             return MemoryStore(self._world, self._shared()[0])
@@ -49,11 +55,12 @@ class Adapters:
 
     def notifier(self) -> Notifier:
         """Return a channel for hints."""
-        if self._scheme == "memory":
+        scheme = _scheme(self.url)
+        if scheme == "memory":
             from holdfast.notify.local import LocalNotifier  # noqa: PLC0415  adapters load on demand
 
             return LocalNotifier(self._shared()[1])
-        if self._scheme == "sqlite":
+        if scheme == "sqlite":
             from holdfast.notify.sqlite import SqliteNotifier  # noqa: PLC0415  adapters load on demand
 
             return SqliteNotifier(sqlite_path(self.url), self._world)
@@ -77,7 +84,7 @@ def connect(url: str, *, create: bool = True, environment: Environment | None = 
     `postgresql://…?schema=name` keeps it in a schema of that name (default `holdfast`); `&prepare=off` does without
     prepared statements, for PgBouncer in transaction mode.
     """
-    world = environment or SystemEnvironment()
+    world = environment or system()
     scheme = _scheme(url)
     if scheme == "memory":
         from holdfast.store.memory import MemoryStore  # noqa: PLC0415  adapters load on demand
@@ -101,11 +108,11 @@ async def migrate(url: str) -> tuple[int, int]:
     if scheme == "sqlite":
         from holdfast.store.sqlite import migrate as migrate_sqlite  # noqa: PLC0415  adapters load on demand
 
-        return await migrate_sqlite(sqlite_path(url), SystemEnvironment())
+        return await migrate_sqlite(sqlite_path(url), system())
     from holdfast.store.postgres import migrate as migrate_postgres  # noqa: PLC0415  adapters load on demand
 
     database, schema, _ = postgres_parts(url)
-    return await migrate_postgres(database, SystemEnvironment(), schema=schema)
+    return await migrate_postgres(database, system(), schema=schema)
 
 
 def dump(url: str) -> AbstractContextManager[Source]:
@@ -120,7 +127,14 @@ async def load(url: str, work: Callable[[Target], Awaitable[None]]) -> None:
     from holdfast.store.postgres.load import load as load_postgres  # noqa: PLC0415  adapters load on demand
 
     database, schema, _ = postgres_parts(url)
-    await load_postgres(database, SystemEnvironment(), schema, work)
+    await load_postgres(database, system(), schema, work)
+
+
+def system() -> SystemEnvironment:
+    """Return the real world."""
+    from holdfast.system import SystemEnvironment  # noqa: PLC0415  brings asyncio along, which takes longer than all else here
+
+    return SystemEnvironment()
 
 
 def sqlite_flaws() -> list[str]:
@@ -130,6 +144,29 @@ def sqlite_flaws() -> list[str]:
     from holdfast.store.sqlite import known_flaws  # noqa: PLC0415  adapters load on demand
 
     return known_flaws(sqlite3.sqlite_version_info)
+
+
+def checked_url(url: str) -> str:
+    """Return a URL that names a store, or raise `BadUrl`. Nothing is opened."""
+    scheme = _scheme(url)
+    if scheme == "sqlite":
+        sqlite_path(url)
+    elif scheme == "postgresql":
+        postgres_parts(url)
+    return url
+
+
+def same_store(one: str, other: str) -> bool:
+    """Tell whether two URLs name the same store as far as their text says; passwords do not matter."""
+    return _identity(one) == _identity(other)
+
+
+def without_password(url: str) -> str:
+    """Return a URL that may be shown."""
+    scheme, _, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    name, colon, _ = user.partition(":")
+    return f"{scheme}://{name}{':***' if colon else ''}{at}{place}"
 
 
 def sqlite_path(url: str) -> str:
@@ -162,7 +199,16 @@ def postgres_parts(url: str) -> tuple[str, str, bool]:
     )
 
 
+def _identity(url: str) -> str:
+    scheme = _scheme(url)
+    if scheme == "sqlite":
+        return str(Path(sqlite_path(url)).absolute())
+    return f"{scheme}://{without_password(url).partition('://')[2]}"
+
+
 def _scheme(url: str) -> str:
+    if not isinstance(url, str):
+        raise BadUrl(f"a store's URL is a text, not {url!r}. Use {_FORMS}")
     scheme = url.partition("://")[0] if "://" in url else ""
     known = {"memory": "memory", "sqlite": "sqlite", "postgresql": "postgresql", "postgres": "postgresql"}
     if scheme not in known:

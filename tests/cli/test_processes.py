@@ -254,15 +254,3 @@ def test_a_worker_is_started_anew_when_a_file_changes(shop: Shop, tmp_path: Path
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
-
-
-def test_a_bench_measures_everything_and_leaves_nothing_behind(tmp_path: Path, postgres_shop: Shop) -> None:
-    for arguments in ([], ["--url", postgres_shop.url.partition("?")[0]]):
-        command = [sys.executable, "-m", "holdfast", "bench", "--jobs", "1000", "--rounds", "1", "--json", *arguments]
-        environment = {**os.environ, "TMPDIR": str(tmp_path)}
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
-        figures = json.loads(done.stdout)
-        assert (figures["jobs"], figures["rounds"]) == (1000, 1)
-        for measure in ("enqueue_single", "enqueue_concurrent", "enqueue_bulk", "drain", "start_p50_ms", "start_p99_ms"):
-            assert figures[measure] > 0, measure
-        assert [file.name for file in tmp_path.iterdir() if file.name.startswith("holdfast")] == []

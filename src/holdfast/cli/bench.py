@@ -44,7 +44,7 @@ def bench(
     jobs: int = 20_000,
     rounds: int = 3,
     concurrency: int = 200,
-    prefetch: int = 300,
+    prefetch: int = 1000,
     keep: Yes = False,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
@@ -87,7 +87,10 @@ def bench(
         ("enqueue to start, p50", f"{figures.start_p50_ms:.1f} ms"),
         ("enqueue to start, p99", f"{figures.start_p99_ms:.1f} ms"),
     ]
-    output.note(f"{figures.store}: {figures.jobs:,} no-op jobs, {figures.rounds} round(s), median [lowest-highest]")
+    output.note(
+        f"{figures.store}: {figures.jobs:,} no-op jobs, {figures.rounds} round(s), median [lowest-highest]; "
+        f"one worker with {concurrency} slots and a prefetch of {prefetch}"
+    )
     output.print_table([output.Column("measure"), output.Column("figure", right=True)], rows, empty="")
     return output.OK
 

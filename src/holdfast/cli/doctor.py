@@ -14,7 +14,6 @@ import msgspec
 
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common
-from holdfast.cli.housekeeping import without_password
 from holdfast.cli.output import Column
 from holdfast.cli.why import GONE, SILENT, serves_queue, serves_task
 from holdfast.config import OWN_FILE, SHARED_FILE, load
@@ -137,6 +136,8 @@ async def _store(common: Common) -> AsyncIterator[Check]:
 
 
 async def _opened(store: Store, url: str) -> AsyncIterator[Check]:
+    from holdfast.connect import without_password  # noqa: PLC0415  not needed for --help
+
     if url.startswith("sqlite:"):
         for check in _disk(url):
             yield check
@@ -145,7 +146,7 @@ async def _opened(store: Store, url: str) -> AsyncIterator[Check]:
         try:
             await store.open()
         except SchemaError as error:
-            yield Check(name="schema", level=FAIL, text=str(error), fix="holdfast migrate")
+            yield Check(name="schema", level=FAIL, text=str(error))  # which says the fix
             return
         except HoldfastError as error:
             yield Check(name="database", level=FAIL, text=str(error))

@@ -1,6 +1,7 @@
 """`holdfast enqueue`: one job, checked by its task where the app is known."""
 
 import asyncio
+import inspect
 import sys
 from datetime import datetime
 from typing import Annotated, Any, cast
@@ -12,7 +13,7 @@ from cyclopts import Parameter
 from holdfast.app import Holdfast
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common, Mistake, Yes, run, seconds, tell
-from holdfast.cli.loading import load_app
+from holdfast.cli.loading import another_store, load_app
 from holdfast.config import load
 from holdfast.core.job import NewJob, OnConflict, Unique
 from holdfast.core.states import TERMINAL, State
@@ -20,7 +21,7 @@ from holdfast.errors import JobNotFound
 from holdfast.notify.port import Hint
 from holdfast.store.port import Enqueue, Enqueued, JobView, Store
 from holdfast.tasks.options import JobOptions, priority_of
-from holdfast.tasks.task import Call
+from holdfast.tasks.task import Call, Task
 
 LOOK_EVERY = (0.02, 1.0)
 """Seconds between looks while waiting: at first, and at most."""
@@ -30,7 +31,7 @@ def enqueue(
     task: str,
     args: Annotated[str, Parameter(allow_leading_hyphen=True)] = "{}",
     /,
-    *,
+    *more: Annotated[str, Parameter(show=False, allow_leading_hyphen=False)],
     app: str | None = None,
     queue: str | None = None,
     priority: str | None = None,
@@ -49,14 +50,16 @@ def enqueue(
     Example: holdfast enqueue mail.welcome '{"user_id": 42}' --app shop.jobs:app --delay 5m --wait
 
     With --app the args are checked by the task, and its own options hold where none are given here; the store is the app's.
-    Without it the args are stored as they are, unchecked.
+    Without it the args are stored as they are, unchecked, and must be an object.
 
     Parameters
     ----------
     task
         Its name, as workers know it.
     args
-        The args as a JSON object, by parameter name; - reads them from standard input.
+        The args as JSON: an object by parameter name, or with --app an array in their order; - reads them from standard input.
+    more
+        Nothing: refused with what was probably meant.
     app
         MODULE:APP that declares the task.
     queue
@@ -80,7 +83,10 @@ def enqueue(
     timeout
         With --wait: give up after so long; the job goes on.
     """
-    text = _object(sys.stdin.read() if args == "-" else args)
+    loaded = load()
+    target = app or loaded.settings.app
+    _check_order(task, args, more, target)
+    text = _valid(sys.stdin.read() if args == "-" else args)
     options = _options(
         {"queue": queue, "key": key, "tags": tag or None},
         priority=priority,
@@ -90,16 +96,19 @@ def enqueue(
         expires_in=expires_in,
     )
     limit = None if timeout is None else seconds(timeout, "--timeout")
-    target = app or load().settings.app
     if target is not None:
         if common.url is not None:
             raise Mistake("give --app or --url, not both: an app has its own store")
-        loaded = load_app(target)
-        if task not in loaded.tasks:
-            names = "\n  ".join(sorted(loaded.tasks)) or "(none)"
+        found = load_app(target)
+        if task not in found.tasks:
+            names = "\n  ".join(sorted(found.tasks)) or "(none)"
             raise Mistake(f"{target} declares no task {task!r}. It declares:\n  {names}")
-        call = loaded.tasks[task].call_text(text, cast("JobOptions", options))
-        return asyncio.run(_through(loaded, call, common, wait=wait, limit=limit))
+        if (warning := another_store(found, loaded)) is not None:
+            output.note(f"warning: {warning}")
+        call = found.tasks[task].call_text(_by_name(text, found.tasks[task]), cast("JobOptions", options))
+        return asyncio.run(_through(found, call, common, wait=wait, limit=limit))
+    if not _is_object(text):
+        raise Mistake("ARGS must be a JSON object with the args by name, such as '{\"user_id\": 42}'; an array needs --app")
     job = _unchecked(task, text, options)
 
     async def work(store: Store) -> int:
@@ -166,8 +175,24 @@ def _still(job_id: UUID, limit: float | None) -> TimeoutError:
 # --- what was asked for -------------------------------------------------------------------------------------------------
 
 
-def _object(text: str) -> str:
-    """Return the args as they are, or say where they are no JSON object."""
+def _check_order(task: str, args: str, more: tuple[str, ...], target: str | None) -> None:
+    """Refuse the app in the place of the task, as `holdfast worker` has it, and args that the shell took apart."""
+    first = args.strip()[:1]
+    if ":" in task and (target is None or more or first not in {"{", "[", "-"}):
+        named = args if first not in {"{", "[", "-"} else "TASK"
+        raise Mistake(
+            f"{task!r} stands where the task is named; the app goes into --app: "
+            f'holdfast enqueue {named} \'{{"name": "value"}}\' --app {task}'
+        )
+    if more:
+        raise Mistake(
+            f"there is too much: {' '.join(more)}. ARGS is one JSON text, in single quotes: "
+            f"holdfast enqueue {task} '{{\"user_id\": 42}}'"
+        )
+
+
+def _valid(text: str) -> str:
+    """Return the args as they are, or say where they are no JSON object or array."""
     import json  # noqa: PLC0415  tells line and column of a mistake; msgspec tells a byte
 
     try:
@@ -176,7 +201,7 @@ def _object(text: str) -> str:
         line = text.splitlines()[error.lineno - 1] if text.splitlines() else ""
         shown = f"\n  {output.harmless(line)[:200]}\n  {' ' * min(error.colno - 1, 200)}^"
         raise Mistake(f"ARGS is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}{shown}") from None
-    if not isinstance(value, dict):
+    if not isinstance(value, (dict, list)):
         raise Mistake(
             f"ARGS must be a JSON object with the args by name, such as '{{\"user_id\": 42}}', not {type(value).__name__}"
         )
@@ -185,6 +210,28 @@ def _object(text: str) -> str:
     except msgspec.MsgspecError as error:  # NaN and the like, which Python's own parser lets pass
         raise Mistake(f"ARGS is not valid JSON: {error}") from None
     return text
+
+
+def _is_object(text: str) -> bool:
+    return text.lstrip().startswith("{")
+
+
+def _by_name(text: str, task: Task[..., Any]) -> str:
+    """Return the args by name: those of an array go to the task's parameters in their order, as in a call."""
+    if _is_object(text):
+        return text
+    values = msgspec.json.decode(text, type=list[msgspec.Raw])  # raw: numbers stay as they were written
+    parameters = inspect.signature(task.function).parameters.values()
+    names = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY and parameter.name != task.job_parameter
+    ]
+    if len(values) > len(names):
+        raise Mistake(
+            f"ARGS holds {len(values)} values, and the task {task.name!r} takes {len(names)}: {', '.join(names) or '-'}"
+        )
+    return msgspec.json.encode(dict(zip(names, values, strict=False))).decode()
 
 
 def _options(

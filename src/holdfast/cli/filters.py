@@ -1,7 +1,8 @@
-"""Which jobs are meant: by id, by the beginning of an id, or by filter tokens such as `state:failed task:mail.send`."""
+"""Which jobs are meant: by id (whole, short or its beginning), or by filter tokens such as `state:failed task:mail.send`."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
@@ -62,26 +63,48 @@ async def job_ids(store: Store, words: Sequence[str]) -> list[UUID]:
 
 
 async def job_id(store: Store, word: str) -> UUID:
-    """Return the id that is meant: a whole one, whether or not the job exists, or the unique beginning of one that does."""
-    digits = word.lower().replace("-", "")
-    if not digits or any(digit not in "0123456789abcdef" for digit in digits) or len(digits) > 32:  # noqa: PLR2004
+    """Return the id that is meant: a whole one, whether or not the job exists, or the only one that is like `word`.
+
+    That is a beginning, or the short form `01890a5d..9a8057`: beginning and end. Raises `NotThere`, `Mistake`.
+    """
+    begin, _, end = word.lower().replace("-", "").replace("…", "..").partition("..")
+    end = end.lstrip(".")
+    if not re.fullmatch(r"[0-9a-f]{1,32}", begin) or not re.fullmatch(r"[0-9a-f]{0,24}", end):
         raise Mistake(
-            f"{word!r} is no job id: a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057, or its first 8 digits or more"
+            f"{word!r} is no job id: a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057, "
+            "or short, as `holdfast jobs ls` shows it: 01890a5d..9a8057"
         )
-    if len(digits) == 32:  # noqa: PLR2004  a whole UUID
-        return UUID(digits)
-    if len(digits) < SHORTEST_PREFIX:
+    if len(begin) == 32:  # noqa: PLR2004  a whole UUID
+        return UUID(begin)
+    if len(begin) < SHORTEST_PREFIX:
         raise Mistake(f"{word!r} is too short: give the whole id, or its first {SHORTEST_PREFIX} digits or more")
-    # ids are listed newest first from a cursor on, so all that begin like this follow the largest possible one
-    page = await store.find(JobFilter(), limit=SHOWN_CANDIDATES + 1, after=UUID(digits.ljust(32, "f")))
-    found = [job.id for job in page.jobs if job.id.hex.startswith(digits)]
+    found = [found async for found in _alike(store, begin, end)]
     if not found:
-        raise NotThere(f"no job has an id that begins with {word}: it never was, or it was deleted or pruned")
+        raise NotThere(f"no job has an id like {word}: it never was, or it was deleted or pruned")
     if len(found) > 1:
         names = "\n  ".join(map(str, found[:SHOWN_CANDIDATES]))
         more = "\n  …" if len(found) > SHOWN_CANDIDATES else ""
-        raise Mistake(f"several jobs have an id that begins with {word}:\n  {names}{more}")
+        raise Mistake(f"several jobs have an id like {word} (its first digits are the time); which one?\n  {names}{more}")
     return found[0]
+
+
+async def _alike(store: Store, begin: str, end: str) -> AsyncIterator[UUID]:
+    """Go through the ids with this beginning and end, up to as many as are worth showing.
+
+    Ids are listed newest first from a cursor on, so all that begin like this follow the largest possible one. Eight digits are
+    about a minute of jobs: those are looked through, however many there are and however old.
+    """
+    count = 0
+    after: UUID | None = UUID(begin.ljust(32, "f"))
+    while after is not None and count <= SHOWN_CANDIDATES:
+        page = await store.find(JobFilter(), limit=PAGE if end else SHOWN_CANDIDATES + 1, after=after)
+        for job in page.jobs:
+            if not job.id.hex.startswith(begin):
+                return
+            if job.id.hex.endswith(end):
+                count += 1
+                yield job.id
+        after = page.after
 
 
 async def one_job(store: Store, word: str) -> JobView:

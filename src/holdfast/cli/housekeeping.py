@@ -120,6 +120,8 @@ def config(*, common: Common = COMMON) -> None:
 
     holdfast.toml, or [tool.holdfast] in pyproject.toml, of the current folder < environment (HOLDFAST_CONCURRENCY=20) < flags.
     """
+    from holdfast.connect import without_password  # noqa: PLC0415  not needed for --help
+
     loaded = load({"url": common.url})
     values = output.fields(loaded.settings)
     if values["url"] is not None:
@@ -134,14 +136,6 @@ def config(*, common: Common = COMMON) -> None:
         return
     rows = [(name, _shown(name, value), loaded.origins[name]) for name, value in values.items()]
     output.print_table((Column("setting"), Column("value"), Column("origin")), rows, empty="")
-
-
-def without_password(url: str) -> str:
-    """Return a URL that may be shown."""
-    scheme, _, rest = url.partition("://")
-    user, at, place = rest.rpartition("@")
-    name, colon, _ = user.partition(":")
-    return f"{scheme}://{name}{':***' if colon else ''}{at}{place}"
 
 
 def _shown(name: str, value: object) -> object:

@@ -14,12 +14,12 @@ from holdfast.store.port import EventView, JobView, Store
 from holdfast.tasks.report import Report, make_report
 
 COLUMNS = (
-    Column("id"),
+    Column("id", is_id=True),
     Column("state"),
     Column("task"),
-    Column("queue"),
-    Column("attempt", right=True),
-    Column("created"),
+    Column("queue", goes=True),
+    Column("attempt", right=True, goes=True),
+    Column("created", goes=True),
     Column("detail", shrinks=True),
 )
 
@@ -79,7 +79,7 @@ def show(job: str, /, *, events: Yes = False, common: Common = COMMON) -> None:
     Parameters
     ----------
     job
-        Its id, or the first 8 digits or more.
+        Its id, the short form of it that `jobs ls` shows, or a beginning that no other job has.
     events
         Also everything that happened to it, line by line.
     """
@@ -105,7 +105,7 @@ def show(job: str, /, *, events: Yes = False, common: Common = COMMON) -> None:
 def why(job: str, /, *, common: Common = COMMON) -> None:
     """Say why a job is not running, and what would change it.
 
-    Example: holdfast jobs why 01890a5d
+    Example: holdfast jobs why 01890a5d..9a8057
 
     Paused queue, not due yet, blocked, no worker that knows the task, all slots busy, a lease whose holder is gone, or how it
     ended: each reason comes with the command that changes it.
@@ -113,7 +113,7 @@ def why(job: str, /, *, common: Common = COMMON) -> None:
     Parameters
     ----------
     job
-        Its id, or the first 8 digits or more.
+        Its id, the short form of it that `jobs ls` shows, or a beginning that no other job has.
     """
 
     async def work(store: Store) -> None:
@@ -185,7 +185,9 @@ def _row(job: JobView, now: Any) -> tuple[object, ...]:
 def _detail(job: JobView) -> str:
     """Return what tells this job from its neighbours: how it failed, how far it is, or what it was given."""
     if job.error is not None:
-        text = f"{job.error.code}: {job.error.message}"
+        # how the last attempt failed tells more than that there is no attempt left, and room is short
+        _, _, last = job.error.message.partition("; the last one with ")
+        text = last if output.interactive() and last else f"{job.error.code}: {job.error.message}"
     elif job.state is State.RUNNING and job.progress is not None:
         text = _progress(job)
     else:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import importlib
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.app import Holdfast
-from holdfast.errors import BadSetting
+from holdfast.connect import same_store, without_password
+from holdfast.errors import BadSetting, HoldfastError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from holdfast.config import Loaded
+
 DEFAULT_NAME = "app"
+OWN = Path(__file__).resolve().parent.parent
+STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
 
 
 def load_app(target: str | None) -> Holdfast:
     """Return the app that MODULE:APP names (MODULE alone: its `app`). The current folder is on the path.
 
-    Raises `BadSetting`; what the module itself raises is shown with its own frames only.
+    Raises `BadSetting`: what Holdfast refuses in the module is told with its place, what else the module raises with its own
+    frames only.
     """
     if not target:
         raise BadSetting(
@@ -34,6 +41,17 @@ def load_app(target: str | None) -> Holdfast:
     if not all(part.isidentifier() for part in name.split(".")):
         raise BadSetting(f"{target!r} is not of the form MODULE:APP, such as shop.jobs:app")
     return _app_in(_imported(name), attribute or DEFAULT_NAME, target)
+
+
+def another_store(app: Holdfast, loaded: Loaded) -> str | None:
+    """Return a warning when the settings name another store than the one the app was given; raises when nobody names one."""
+    configured = loaded.settings.url
+    if configured is None or same_store(configured, app.url):
+        return None
+    return (
+        f"{loaded.origins['url']} names the store {without_password(configured)}, but the app was given "
+        f"{without_password(app.url)} and works on that. To have the settings decide, write Holdfast() without a URL"
+    )
 
 
 def _imported(name: str) -> ModuleType:
@@ -54,16 +72,23 @@ def _imported(name: str) -> ModuleType:
 
 
 def _users_own(name: str, error: Exception) -> BadSetting:
-    """Show an error of the module's own code: only the frames from where that code begins."""
+    """Tell of an error of the module's own code by that code alone: nobody has to read through Holdfast or Python."""
     trace = traceback.TracebackException.from_exception(error)
-    frames = [index for index, frame in enumerate(trace.stack) if not _machinery(frame.filename)]
-    trace.stack = traceback.StackSummary.from_list(trace.stack[frames[0] :] if frames else [])
+    frames = [frame for frame in trace.stack if not _machinery(frame.filename)]
+    if isinstance(error, HoldfastError) and frames:
+        return BadSetting(f"{frames[-1].filename}:{frames[-1].lineno}: {error}")
+    trace.stack = traceback.StackSummary.from_list(frames)
     lines = "".join(trace.format(chain=False)).removeprefix("Traceback (most recent call last):\n").rstrip()
     return BadSetting(f"the module {name!r} could not be imported, its own code failed:\n{lines}")
 
 
 def _machinery(file: str) -> bool:
-    return file == __file__ or file.startswith("<frozen importlib") or Path(file).parent.name == "importlib"
+    """Tell whether a file is Holdfast's or Python's own; installed packages count as the user's."""
+    if file.startswith("<frozen"):
+        return True
+    path = Path(file).resolve()
+    standard = path.is_relative_to(STANDARD) and not {"site-packages", "dist-packages"} & set(path.parts)
+    return standard or path.is_relative_to(OWN)
 
 
 def _app_in(module: ModuleType, attribute: str, target: str) -> Holdfast:

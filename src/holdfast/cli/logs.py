@@ -19,12 +19,12 @@ EVERY = 0.5
 def logs(job: str, /, *, follow: Annotated[Yes, Parameter(alias="-f")] = False, common: Common = COMMON) -> None:
     """Print the log of a job.
 
-    Example: holdfast jobs logs 01890a5d --follow
+    Example: holdfast jobs logs 01890a5d..9a8057 --follow
 
     Parameters
     ----------
     job
-        Its id, or the first 8 digits or more.
+        Its id, the short form of it that `jobs ls` shows, or a beginning that no other job has.
     follow
         Go on printing until the job has ended.
     """

@@ -10,8 +10,7 @@ from cyclopts import Parameter
 
 from holdfast.cli import output
 from holdfast.cli.common import Mistake, Yes, with_store
-from holdfast.cli.housekeeping import without_password
-from holdfast.connect import dump, load
+from holdfast.connect import dump, load, without_password
 from holdfast.core.outcome import Released
 from holdfast.core.settle import settle
 from holdfast.core.states import State

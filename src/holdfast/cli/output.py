@@ -29,6 +29,10 @@ WIDEST: Final = 40
 """Characters up to which a column that does not shrink stays whole."""
 NARROWEST: Final = 8
 """Characters that a column keeps which shrinks."""
+READABLE: Final = 18
+"""Characters below which a column that shrinks says too little: others make room before."""
+SHORT: Final = (8, 6)
+"""Digits of a short id: those of its beginning and those of its end."""
 GAP: Final = 2
 """Characters between two columns."""
 
@@ -62,7 +66,11 @@ class Column:
     name: str
     right: bool = False
     shrinks: bool = False
-    """Is cut when room is short; the others stay whole (an id that is not whole is of no use)."""
+    """Is cut when room is short; the others stay whole (half a number is of no use)."""
+    is_id: bool = False
+    """Is written in its short form when room is short, which commands take too."""
+    goes: bool = False
+    """Is left out when room is short even then."""
     wraps: bool = False
     """Goes on in the next line instead of being cut."""
 
@@ -93,13 +101,11 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, title: str | None = None) -> RenderableType:
     """Return a table for a terminal."""
-    from rich.cells import cell_len  # noqa: PLC0415  as in `console`
     from rich.table import Table  # noqa: PLC0415  as in `console`
 
-    lines = list(rows)
-    widths = [max(cell_len(text) for text in (column.name, *(line[at] for line in lines))) for at, column in enumerate(columns)]
-    taken = sum(width for column, width in zip(columns, widths, strict=True) if not column.shrinks) + GAP * (len(columns) - 1)
-    room = max(NARROWEST, console().width - taken)
+    columns, lines = fitted(columns, list(rows), console().width)
+    widths = _widths(columns, lines)
+    room = max(NARROWEST, _room(columns, widths, console().width))
     drawn = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for column, width in zip(columns, widths, strict=True):
         drawn.add_column(
@@ -113,6 +119,40 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, title: st
         cells = (cut(text, room) if column.shrinks else text for column, text in zip(columns, line, strict=True))
         drawn.add_row(*map(styled, cells))
     return drawn
+
+
+def fitted(columns: Sequence[Column], lines: list[Sequence[str]], width: int) -> tuple[Sequence[Column], list[Sequence[str]]]:
+    """Return the columns and cells that make room for what shrinks: ids become short, then columns go, the first ones first."""
+    needed = sum(min(READABLE, size) for column, size in zip(columns, _widths(columns, lines), strict=True) if column.shrinks)
+
+    def fits() -> bool:
+        return _room(columns, _widths(columns, lines), width) >= needed
+
+    if not fits():
+        ids = {at for at, column in enumerate(columns) if column.is_id}
+        lines = [[short_id(text) if at in ids else text for at, text in enumerate(line)] for line in lines]
+    while not fits() and (gone := next((at for at, column in enumerate(columns) if column.goes), None)) is not None:
+        columns = [column for at, column in enumerate(columns) if at != gone]
+        lines = [[text for at, text in enumerate(line) if at != gone] for line in lines]
+    return columns, lines
+
+
+def short_id(text: str) -> str:
+    """Return an id as it is written where room is short: its beginning, which is a time, and its end, which is random."""
+    digits = text.replace("-", "")
+    return f"{digits[: SHORT[0]]}..{digits[-SHORT[1] :]}" if len(digits) == 32 else text  # noqa: PLR2004  a UUID
+
+
+def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[int]:
+    from rich.cells import cell_len  # noqa: PLC0415  as in `console`
+
+    return [max(cell_len(text) for text in (column.name, *(line[at] for line in lines))) for at, column in enumerate(columns)]
+
+
+def _room(columns: Sequence[Column], widths: Sequence[int], width: int) -> int:
+    """Return what the columns that stay whole leave to those that shrink."""
+    taken = sum(size for column, size in zip(columns, widths, strict=True) if not column.shrinks and not column.wraps)
+    return width - taken - GAP * (len(columns) - 1)
 
 
 def cut(text: str, width: int) -> str:

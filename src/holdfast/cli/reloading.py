@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 5.0
 """Seconds that a worker gets beyond its own time for running jobs before it is killed."""
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run_reloading(command: Sequence[str], *, shutdown_timeout: float) -> int:
@@ -24,12 +25,14 @@ def run_reloading(command: Sequence[str], *, shutdown_timeout: float) -> int:
     import watchfiles  # noqa: PLC0415  only here
 
     stop = threading.Event()
+    child = _Child(command)
 
     def end(_number: int, _frame: FrameType | None) -> None:
         stop.set()
+        child.ask()  # each time: the second aborts what runs
 
-    before = signal.signal(signal.SIGTERM, end)
-    child = _start(command)
+    before = {number: signal.signal(number, end) for number in ENDING}
+    child.start()
     try:
         changes = watchfiles.watch(
             Path.cwd(), watch_filter=watchfiles.PythonFilter(), stop_event=stop, yield_on_timeout=True, rust_timeout=1000
@@ -37,35 +40,59 @@ def run_reloading(command: Sequence[str], *, shutdown_timeout: float) -> int:
         ended = False
         for change in changes:
             if not change:
-                if not ended and child.poll() is not None:
-                    note(f"the worker ended with code {child.returncode}; it is started again when a file changes")
+                if not ended and child.code is not None:
+                    note(f"the worker ended with code {child.code}; it is started again when a file changes")
                     ended = True
                 continue
             note(f"changed: {', '.join(sorted(Path(file).name for _, file in change))}: starting the worker anew")
-            _stop(child, shutdown_timeout)
-            child, ended = _start(command), False
-    except KeyboardInterrupt:
-        pass  # a terminal sends it to the worker too
+            child.stop(shutdown_timeout + PATIENCE)
+            if stop.is_set():
+                break
+            child.start()
+            ended = False
     finally:
-        _stop(child, shutdown_timeout)
-        signal.signal(signal.SIGTERM, before)
+        child.stop(shutdown_timeout + PATIENCE)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return OK
 
 
-def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command)  # noqa: S603  our own program with the arguments of this one
+class _Child:
+    """The worker that runs now."""
 
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asked = False
 
-def _stop(child: subprocess.Popen[bytes], shutdown_timeout: float) -> None:
-    if child.poll() is not None:
-        return
-    child.terminate()
-    try:
-        child.wait(shutdown_timeout + PATIENCE)
-    except subprocess.TimeoutExpired:
-        note("the worker did not stop in time and is killed; its jobs are taken over when their leases lapse")
-        child.kill()
-        child.wait()
+    @property
+    def code(self) -> int | None:
+        """What it ended with."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Start it in a group of its own: a terminal's Ctrl-C would reach it beside what is passed on, and two abort."""
+        self._asked = False
+        self._process = subprocess.Popen(self._command, process_group=0)  # noqa: S603  our own program
+
+    def ask(self) -> None:
+        """Ask it to stop."""
+        self._asked = True
+        if self._process is not None:
+            self._process.terminate()
+
+    def stop(self, patience: float) -> None:
+        """Ask it to stop, unless that was done, and wait; kill it when that takes too long."""
+        if self._process is None:
+            return
+        if not self._asked:
+            self.ask()
+        try:
+            self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            note("the worker did not stop in time and is killed; its jobs are taken over when their leases lapse")
+            self._process.kill()
+            self._process.wait()
 
 
 def own_command(arguments: Sequence[str]) -> list[str]:

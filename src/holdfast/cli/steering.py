@@ -44,7 +44,8 @@ def retry(*jobs: str, yes: Yes = False, dry_run: Yes = False, limit: Limit = MOS
     Parameters
     ----------
     jobs
-        Ids (or the first 8 digits or more), or filter tokens as for `jobs ls`. Tokens without a state: failed and canceled.
+        Ids (whole, or short as `jobs ls` shows them), or filter tokens as for `jobs ls`. Tokens without a state:
+        failed and canceled.
     yes
         Needed with filter tokens.
     dry_run
@@ -71,7 +72,8 @@ def cancel(
     Parameters
     ----------
     jobs
-        Ids (or the first 8 digits or more), or filter tokens as for `jobs ls`. Tokens without a state: all live jobs.
+        Ids (whole, or short as `jobs ls` shows them), or filter tokens as for `jobs ls`. Tokens without a state:
+        all live jobs.
     reason
         Kept with the job, for those who look later.
     yes
@@ -97,7 +99,8 @@ def delete(*jobs: str, yes: Yes = False, dry_run: Yes = False, limit: Limit = MO
     Parameters
     ----------
     jobs
-        Ids (or the first 8 digits or more), or filter tokens as for `jobs ls`. Tokens without a state: jobs that have ended.
+        Ids (whole, or short as `jobs ls` shows them), or filter tokens as for `jobs ls`. Tokens without a state:
+        jobs that have ended.
     yes
         Needed with filter tokens.
     dry_run

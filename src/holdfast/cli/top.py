@@ -131,7 +131,7 @@ def _workers(snapshot: Snapshot) -> "RenderableType":
 
 def _running(snapshot: Snapshot) -> "RenderableType":
     columns = (
-        Column("running job"),
+        Column("running job", is_id=True),
         Column("task"),
         Column("for", right=True),
         Column("progress"),

@@ -122,17 +122,14 @@ def _running(situation: Situation) -> list[Reason]:
         found.append(
             Reason(
                 code="running",
-                text=f"it runs on worker {who}{since}, attempt {view.attempt}; its lease is extended until {_until(left)}",
+                text=f"it runs on worker {who}{since}, attempt {view.attempt}; "
+                f"its lease holds for {output.span(left)} at least",
                 fix=f"to see what it does: holdfast jobs logs {view.id} --follow",
             )
         )
     if view.cancel_requested:
         found.append(Reason(code="cancel_requested", text="it has been asked to stop; its worker ends it"))
     return found
-
-
-def _until(left: float) -> str:
-    return f"in {output.span(left)} at least"
 
 
 def _blocked(situation: Situation) -> list[Reason]:

@@ -67,5 +67,5 @@ def worker(
     loaded = load_app(settings.app)
     from holdfast.cli.working import run_worker  # noqa: PLC0415  after the app: its mistakes are told at once
 
-    run_worker(loaded, settings, name=name, retention=found.retention)
+    run_worker(loaded, found, name=name)
     return OK

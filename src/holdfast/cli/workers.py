@@ -13,13 +13,13 @@ from holdfast.store.port import Store, WorkerState, WorkerView
 MOST = 10_000
 SHORTEST_PREFIX = 4
 COLUMNS = (
-    Column("id"),
+    Column("id", is_id=True),
     Column("name"),
     Column("state"),
     Column("running", right=True),
     Column("slots", right=True),
     Column("last sign of life"),
-    Column("version"),
+    Column("version", goes=True),
     Column("can", shrinks=True),
 )
 SCHEDULE_COLUMNS = (
@@ -29,7 +29,7 @@ SCHEDULE_COLUMNS = (
     Column("time zone"),
     Column("next"),
     Column("last"),
-    Column("last job"),
+    Column("last job", is_id=True),
 )
 
 
@@ -76,7 +76,7 @@ def disable(worker: str, /, *, common: Common = COMMON) -> None:
     Parameters
     ----------
     worker
-        Its id, the beginning of it, or its name.
+        Its id (whole, or short as `workers ls` shows it), or its name.
     """
 
     async def work(store: Store) -> None:
@@ -95,7 +95,7 @@ def enable(worker: str, /, *, common: Common = COMMON) -> None:
     Parameters
     ----------
     worker
-        Its id, the beginning of it, or its name.
+        Its id (whole, or short as `workers ls` shows it), or its name.
     """
 
     async def work(store: Store) -> None:
@@ -142,14 +142,14 @@ def worker_json(view: WorkerView) -> dict[str, Any]:
 
 
 async def _find(store: Store, word: str) -> WorkerView:
-    """Return the worker that is meant: by id, the beginning of an id, or a name that one alone has."""
+    """Return the worker that is meant: by id (whole, short or its beginning), or by a name that one alone has."""
     views = await store.workers(limit=MOST)
     wanted = _uuid(word)
-    prefix = word.lower().replace("-", "")
+    begin, _, end = word.lower().replace("-", "").partition("..")
     found = [view for view in views if view.worker.id == wanted] or [
         view
         for view in views
-        if view.worker.name == word or (len(prefix) >= SHORTEST_PREFIX and view.worker.id.hex.startswith(prefix))
+        if view.worker.name == word or (len(begin) >= SHORTEST_PREFIX and _alike(view.worker.id.hex, begin, end))
     ]
     live = [view for view in found if view.state is not WorkerState.OFFLINE]
     found = live or found
@@ -159,6 +159,10 @@ async def _find(store: Store, word: str) -> WorkerView:
         names = "\n  ".join(f"{view.worker.id} {view.worker.name}" for view in found[:5])
         raise Mistake(f"several workers go by {word!r}:\n  {names}")
     return found[0]
+
+
+def _alike(digits: str, begin: str, end: str) -> bool:
+    return digits.startswith(begin) and digits.endswith(end)
 
 
 def _uuid(word: str) -> UUID | None:

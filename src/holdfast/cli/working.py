@@ -7,26 +7,29 @@ import importlib.util
 import logging
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.loading import another_store
 from holdfast.runtime.logs import fields_of, job_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
     from holdfast.app import Holdfast
-    from holdfast.config import Settings
-    from holdfast.store.port import Retention
+    from holdfast.config import Loaded
+
+logger = logging.getLogger("holdfast.worker")
 
 
-def run_worker(app: Holdfast, settings: Settings, *, name: str | None = None, retention: Retention | None = None) -> None:
+def run_worker(app: Holdfast, loaded: Loaded, *, name: str | None = None) -> None:
     """Serve until a signal ends it. First SIGTERM or Ctrl-C: finish what runs; second: abort."""
-    set_up_logs(level=settings.log_level, style=settings.log_format)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(app, settings, name, retention))
+        runner.run(_serve(app, loaded, name))
 
 
-async def _serve(app: Holdfast, settings: Settings, name: str | None, retention: Retention | None) -> None:
+async def _serve(app: Holdfast, loaded: Loaded, name: str | None) -> None:
+    settings = loaded.settings
     worker = app.worker(
         concurrency=settings.concurrency,
         queues=settings.queues,
@@ -34,9 +37,12 @@ async def _serve(app: Holdfast, settings: Settings, name: str | None, retention:
         prefetch=settings.prefetch,
         poll=settings.poll,
         shutdown_timeout=settings.shutdown_timeout,
-        retention=retention,
+        retention=loaded.retention,
         exit_when_blocked=True,  # this process does nothing else: a new one serves better than a stuck one
     )
+    set_up_logs(level=settings.log_level, style=settings.log_format, worker=worker.options.name)
+    if (warning := another_store(app, loaded)) is not None:
+        logger.warning("%s", warning)
     await worker.serve()
 
 
@@ -49,10 +55,10 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def set_up_logs(*, level: str, style: str) -> None:
+def set_up_logs(*, level: str, style: str, worker: str) -> None:
     """Send what is logged to standard error: lines for people, or one JSON object per line.
 
-    What a record carries besides its message (job, task, attempt, …) becomes fields.
+    What a record carries besides its message (job, task, attempt, …) becomes fields, and so does the worker's name.
     """
     import structlog  # noqa: PLC0415  only workers log
 
@@ -68,7 +74,7 @@ def set_up_logs(*, level: str, style: str) -> None:
         last = [structlog.dev.ConsoleRenderer(colors=_coloured(), exception_formatter=structlog.dev.plain_traceback)]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
-        processors=[_add_fields, structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        processors=[partial(_add_fields, worker), structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
@@ -83,10 +89,11 @@ def set_up_logs(*, level: str, style: str) -> None:
     )
 
 
-def _add_fields(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Add what a record carries besides its message, and the job in whose context it was made."""
+def _add_fields(worker: str, _logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Add the worker, what a record carries besides its message, and the job in whose context it was made."""
     record = event["_record"]
-    event.update({name: value for name, value in fields_of(record).items() if not name.startswith("_")})
+    fields = {name: value for name, value in fields_of(record).items() if not name.startswith("_") and name not in event}
+    event.update(fields, worker=worker)
     if (job := job_of(record)) is not None:
         event.update(job_id=str(job.id), task=job.task, attempt=job.attempt)
     return event

@@ -50,7 +50,8 @@ def check(found: int | None, path: str) -> None:
         folder = Path(path).absolute().parent
         raise SchemaMissing(
             f"there is no file {path} (looked in {folder}{'' if folder.is_dir() else ', a folder that does not exist'}). "
-            "Check the path. If it is right, no worker has started here yet: the first one makes the file"
+            "Check the path. If it is right, nothing was ever enqueued there; a new file is made by the first worker that may, "
+            f"or by: holdfast migrate sqlite:///{path}"
         )
     if found is None:
         raise SchemaMissing(
