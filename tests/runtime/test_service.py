@@ -96,6 +96,8 @@ async def test_an_error_of_its_own_is_logged_and_the_service_goes_on(caplog: pyt
 
 async def test_an_outage_is_told_of_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
     base = a_base()
+    seconds = 100.0
+    base.outage._environment.monotonic = lambda: seconds  # type: ignore[method-assign]
     gone = StoreUnavailable("db", 0.1, "connection refused")
     keeper = Ticks(gone, gone, None)
     ends = asyncio.Event()
@@ -110,12 +112,14 @@ async def test_an_outage_is_told_of_once_and_so_is_its_end(caplog: pytest.LogCap
     waking = asyncio.create_task(wake_until_done())
     await run(service, ends)
     await waking
+    assert not base.outage.going_on
+    seconds += 1.0
+    base.outage.succeeded()
     messages = [record.getMessage() for record in caplog.records]
     assert [message.split(";")[0].split(" after")[0] for message in messages] == [
         "the store does not answer",
         "the store answers again",
     ]
-    assert not base.outage.going_on
 
 
 def test_an_outage_rests_longer_each_time_up_to_a_bound() -> None:
@@ -132,7 +136,8 @@ def test_an_outage_rests_longer_each_time_up_to_a_bound() -> None:
 
 
 def test_loops_in_many_threads_see_one_outage(caplog: pytest.LogCaptureFixture) -> None:
-    outage = Outage(Even())
+    world = Even()
+    outage = Outage(world)
     begin = threading.Barrier(8)
 
     def loop() -> None:
@@ -146,8 +151,13 @@ def test_loops_in_many_threads_see_one_outage(caplog: pytest.LogCaptureFixture) 
     for thread in threads:
         thread.join()
     outage.succeeded()
+    assert len(caplog.records) == 1, "what was under way when it began may succeed in its midst"
+    later = world.monotonic() + 1.0
+    world.monotonic = lambda: later  # type: ignore[method-assign]
+    outage.succeeded()
     outage.succeeded()
     assert len(caplog.records) == 2
+    assert "after 0." in caplog.messages[1], "it lasted until the store answered, not until that was told"
 
 
 def test_an_outage_that_flaps_is_not_told_of_again_unless_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
@@ -156,14 +166,15 @@ def test_an_outage_that_flaps_is_not_told_of_again_unless_it_lasts(caplog: pytes
     world.monotonic = lambda: seconds  # type: ignore[method-assign]
     outage = Outage(world)
     error = StoreUnavailable("db", 0.1, "disk full")
-    for _ in range(20):
+    for _ in range(5):
         outage.failed(error)
-        seconds += 0.1
+        seconds += 1.0
         outage.succeeded()
     assert len(caplog.records) == 2
     outage.failed(error)
     seconds += 1.0
     outage.failed(error)
+    seconds += 1.0
     outage.succeeded()
     assert len(caplog.records) == 4
 

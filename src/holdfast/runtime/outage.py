@@ -16,6 +16,8 @@ LONGEST_REST: Final = 5.0
 FLAPPING: Final = 10.0
 """Seconds after the end of an outage in which another one is told of only when it lasts: a full disk still lets one read."""
 LASTING: Final = 1.0
+QUIET: Final = 1.0
+"""Seconds without a failure after which an outage is over: what was under way when it began may still succeed in its midst."""
 
 
 class Outage:
@@ -25,13 +27,18 @@ class Outage:
         self._environment = environment
         self._lock = threading.Lock()
         self._since: float | None = None
+        self._last = 0.0
+        self._answered: float | None = None
+        """When the store first answered again after the last failure."""
+        self._noted = False
+        """Whether something has failed that is not over yet."""
         self._told = False
         self._ended = -FLAPPING
 
     @property
     def going_on(self) -> bool:
         """Whether the store was unreachable when last tried."""
-        return self._since is not None
+        return self._since is not None and self._answered is None
 
     def backoff(self) -> Backoff:
         """Return what one loop rests by; each has its own, for the failures of the others say nothing about it."""
@@ -42,20 +49,27 @@ class Outage:
         with self._lock:
             now = self._environment.monotonic()
             if self._since is None:
-                self._since, self._told = now, False
+                self._since, self._told, self._noted = now, False, True
+            self._last, self._answered = now, None
             tells = not self._told and (now - self._ended >= FLAPPING or now - self._since >= LASTING)
             self._told = self._told or tells
         if tells:
             logger.warning("the store does not answer; trying again until it does: %s", error)
 
     def succeeded(self) -> None:
-        """Note that the store answers."""
-        if self._since is None:
+        """Note that the store answers. The outage is over, and that is told, when nothing has failed for a moment."""
+        if not self._noted:  # nearly always: no lock for that
             return
         with self._lock:
             now = self._environment.monotonic()
-            lasted = now - (self._since or now)
-            tells, self._since, self._told = self._told, None, False
+            if self._since is None:
+                return
+            if self._answered is None:
+                self._answered = now
+            if now - self._last < QUIET:
+                return
+            lasted, tells = self._answered - self._since, self._told
+            self._since, self._answered, self._told, self._noted = None, None, False, False
             if tells:
                 self._ended = now
         if tells:
