@@ -641,10 +641,13 @@ async def test_a_rest_between_claims_does_not_hold_up_the_end(memory_app: Holdfa
 async def test_a_block_that_is_cancelled_twice_ends_though_a_thread_runs_on(memory_app: Holdfast) -> None:
     app = memory_app
     started, go = threading.Event(), threading.Event()
+    seen: list[object] = []
 
     @app.task()
-    def stuck() -> None:
+    def stuck(*, job: Job) -> None:
         started.set()
+        job.abort.wait(60)
+        seen.append(job.abort.reason)
         go.wait(60)
 
     async def serve() -> None:
@@ -660,6 +663,7 @@ async def test_a_block_that_is_cancelled_twice_ends_though_a_thread_runs_on(memo
         serving.cancel()
         await asyncio.wait({serving}, timeout=WAIT)
         assert serving.done()
+        assert seen == ["error"]
     finally:
         go.set()
 

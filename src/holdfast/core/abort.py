@@ -18,7 +18,7 @@ class AbortReason(StrEnum):
     NOT_FOUND = "not_found"
     """The job was deleted."""
     ERROR = "error"
-    """The worker itself failed."""
+    """The worker itself failed, or was cut short while it stopped."""
     EXPIRED = "expired"
     """The lease could not be extended in time, or was reaped."""
     CANCELED = "canceled"

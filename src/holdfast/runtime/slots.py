@@ -124,9 +124,9 @@ class Slots:
     # running
 
     async def _slot(self) -> None:
-        """Run one attempt after another."""
+        """Run one attempt after another; one that was abandoned ends with its handler."""
         yielded_at = self._environment.monotonic()
-        while True:
+        while not self._closing:
             try:
                 attempt = self._buffer.popleft() if self._buffer else await self._next_attempt()
             except asyncio.CancelledError:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
+from holdfast.core.abort import AbortReason
 from holdfast.core.redact import redact
 from holdfast.errors import BadSetting, HoldfastError
 from holdfast.runtime.attempt import STOP_GRACE
@@ -149,6 +150,8 @@ class RunningWorker:
         self._claimer.stop()
         for service in self._services:
             service.stop()
+        for attempt in list(self._slots.held.values()):
+            self._slots.abort(attempt, AbortReason.ERROR)
         self._slots.reporter.stop()
         self._slots.settler.give_up()
         self._heartbeat.halt()
