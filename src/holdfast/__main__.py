@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 
 from holdfast.errors import BadArgs, BadJob, BadSetting, BadUrl, HoldfastError, JobNotFound, MissingExtra
@@ -10,6 +12,9 @@ from holdfast.errors import BadArgs, BadJob, BadSetting, BadUrl, HoldfastError, 
 
 def main() -> None:
     """Run the command line and exit with its code; a user's mistake ends with one message, never with a traceback."""
+    # A shell starts background commands of a script with interrupts ignored: then there would be no way to end one in peace.
+    with contextlib.suppress(ValueError):  # not in the main thread: then whoever called it minds the signals
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         from holdfast.cli.commands import run  # noqa: PLC0415  an extra, loaded on demand
     except ImportError as missing:

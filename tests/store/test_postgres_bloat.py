@@ -38,6 +38,8 @@ JOBS = 200_000
 ROUND = 5_000
 """Jobs between two looks: what passes in a second."""
 BATCH = 200
+SLACK = 200
+"""Blocks: what a table costs that autovacuum has analyzed at an odd moment. Walking the dead rows costs thousands."""
 COUNTED = 100
 TASKS = ("own.a", "own.b", "own.c")
 AGAIN = Policy(retry=Retry(initial=0.001, max=0.001))
@@ -253,16 +255,16 @@ async def figures(postgres_url: str) -> Figures:
 @pytest.mark.parametrize("operation", ["claim", "settle", "promote", "reap", "expire", "stats"])
 async def test_after_200_000_jobs_under_a_pinned_snapshot_it_costs_what_it_did(figures: Figures, operation: str) -> None:
     print(f"{operation}: {figures.start[operation]} -> {figures.end[operation]} blocks")  # noqa: T201  figures for the docs
-    assert figures.end[operation] <= 1.5 * figures.start[operation]
-    assert figures.analyzed[operation] <= 1.5 * figures.start[operation], "another plan once the tables are analyzed"
+    assert figures.end[operation] <= 1.5 * figures.start[operation] + SLACK
+    assert figures.analyzed[operation] <= 1.5 * figures.start[operation] + SLACK, "another plan once the tables are analyzed"
 
 
 @pytest.mark.parametrize("operation", ["idle promote", "idle reap", "idle expire", "idle stats"])
 async def test_it_costs_a_bystander_what_it_did(figures: Figures, operation: str) -> None:
     """One who took nothing, and saw only empty tables, has marks to move all the same."""
     print(f"{operation}: {figures.start[operation]} -> {figures.end[operation]} blocks")  # noqa: T201  figures for the docs
-    assert figures.end[operation] <= 1.5 * figures.start[operation]
-    assert figures.analyzed[operation] <= 1.5 * figures.start[operation], "another plan once the tables are analyzed"
+    assert figures.end[operation] <= 1.5 * figures.start[operation] + SLACK
+    assert figures.analyzed[operation] <= 1.5 * figures.start[operation] + SLACK, "another plan once the tables are analyzed"
 
 
 async def test_without_marks_a_claim_walks_the_dead(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
