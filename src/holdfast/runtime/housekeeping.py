@@ -73,7 +73,7 @@ class Reaper:
 class Sweeper:
     """Ends waiting jobs past their time, frees waiters whose blockers ended unseen, marks silent workers offline."""
 
-    interval = 5.0
+    interval = 10.0
 
     def __init__(self, base: Base) -> None:
         self._store = base.store
