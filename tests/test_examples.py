@@ -10,23 +10,31 @@ import subprocess
 import sys
 import textwrap
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import holdfast
-from holdfast import Command, Handle, Holdfast, Job, Retention, Retry
+from holdfast import Chain, Command, Group, Handle, Holdfast, Job, Retention, Retry, Task
 from holdfast.config import Settings
+from holdfast.store import port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.support.postgres import PostgresServers
 
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SERVED = "jobs.py"
 """The one example that needs a worker in another process."""
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py") if path.name != SERVED)
+
+HELD = {"Call", "JobTransaction", "BlockingTransaction", "Report", "Completion"}
+NOT_HELD = {"Caller"}
+"""What Holdfast's own parts ask an app for."""
 
 _BLOCK = re.compile(r"^```(python|text) examples/(\w+\.py)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FENCED = re.compile(r"```.*?```", re.DOTALL)
@@ -91,13 +99,20 @@ def wait_for_line(stream: object, text: str, seconds: float = 60.0) -> None:
 
 
 @pytest.fixture(scope="module")
-def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """All examples, started at once: they spend most of their time waiting."""
+def examples(
+    tmp_path_factory: pytest.TempPathFactory, postgres_servers: PostgresServers
+) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """All examples, started at once: they spend most of their time waiting. Those that name HOLDFAST_URL get a database."""
+
+    def settings(name: str) -> dict[str, str]:
+        needs_database = "HOLDFAST_URL" in (ROOT / "examples" / name).read_text()
+        return {"HOLDFAST_URL": postgres_servers[18].create_database()} if needs_database else {}
+
     started = {
         name: subprocess.Popen(
             [sys.executable, ROOT / "examples" / name],
             cwd=tmp_path_factory.mktemp("example"),
-            env=environment(),
+            env=environment() | settings(name),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -153,6 +168,22 @@ def headings(page: Path) -> set[str]:
 def test_every_exported_name_is_in_the_reference() -> None:
     api = (ROOT / "docs/reference/api.md").read_text() + (ROOT / "docs/reference/errors.md").read_text()
     assert [name for name in holdfast.__all__ if not re.search(rf"`{name}\b", api)] == []
+
+
+@pytest.mark.parametrize("module", ["fastapi", "flask", "django", "encryption", "testing"])
+def test_every_name_of_a_module_that_people_import_from_is_in_the_documentation(module: str) -> None:
+    pages = "".join(page.read_text() for page in DOCS)
+    assert [name for name in import_module(f"holdfast.{module}").__all__ if not re.search(rf"\b{name}\b", pages)] == []
+
+
+def test_what_people_hold_can_be_named_in_annotations() -> None:
+    """The types of the public methods of what people hold are public themselves."""
+    public = set(holdfast.__all__)
+    for kind in (Holdfast, Task, Handle, Chain, Group, Job):
+        for name, method in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_") and (given := method.__annotations__.get("return")) is not None:
+                of_ours = {word for word in re.findall(r"[A-Z]\w+", str(given)) if hasattr(port, word) or word in HELD}
+                assert of_ours <= public | NOT_HELD, f"{kind.__name__}.{name}"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_the_package_is_typed() -> None:
 
 
 def test_importing_holdfast_loads_no_optional_package() -> None:
-    optional = ("asyncpg", "pytest", "hypothesis", "cyclopts", "rich", "pydantic", "uvloop")
+    optional = ("asyncpg", "pytest", "hypothesis", "cyclopts", "rich", "pydantic", "uvloop", "cryptography")
     loaded = run_python(f"import sys, holdfast; print([name for name in {optional} if name in sys.modules])")
     assert loaded.strip() == "[]"
 

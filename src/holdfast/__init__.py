@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         JobCanceled,
         JobFailed,
         JobNotFound,
+        KeyBusy,
         MissingExtra,
         NotAllowed,
         QueueFull,
@@ -35,13 +36,19 @@ if TYPE_CHECKING:
         SchemaTooOld,
         StaleLease,
         StoreUnavailable,
+        TransactionTooLong,
         UnknownWorker,
     )
-    from holdfast.store.port import Retention
+    from holdfast.store.port import BlockerView, ChainPage, ChainView, EventView, JobView, LogView, Retention
+    from holdfast.tasks.bound import Call
+    from holdfast.tasks.chain import Chain
     from holdfast.tasks.command import Command, CommandResult
     from holdfast.tasks.context import Job
+    from holdfast.tasks.group import Group
     from holdfast.tasks.handle import Handle
+    from holdfast.tasks.report import Completion, Report
     from holdfast.tasks.task import Task
+    from holdfast.tasks.transaction import BlockingTransaction, JobTransaction
 
 __version__ = "0.1.0"
 
@@ -51,12 +58,25 @@ _HOMES = {
     "Verdict": "core.classify",
     "Retry": "core.retry",
     "State": "core.states",
+    "BlockerView": "store.port",
+    "ChainPage": "store.port",
+    "ChainView": "store.port",
+    "EventView": "store.port",
+    "JobView": "store.port",
+    "LogView": "store.port",
     "Retention": "store.port",
+    "Call": "tasks.bound",
+    "Chain": "tasks.chain",
     "Command": "tasks.command",
     "CommandResult": "tasks.command",
     "Job": "tasks.context",
+    "Group": "tasks.group",
     "Handle": "tasks.handle",
+    "Completion": "tasks.report",
+    "Report": "tasks.report",
     "Task": "tasks.task",
+    "BlockingTransaction": "tasks.transaction",
+    "JobTransaction": "tasks.transaction",
 }
 """Where the exported names live; errors are in `errors`. Each is loaded when it is first asked for: `import holdfast` alone, as
 plugins and `--help` do it, costs next to nothing."""
@@ -70,10 +90,19 @@ __all__ = [
     "BadSetting",
     "BadTask",
     "BadUrl",
+    "BlockerView",
+    "BlockingTransaction",
+    "Call",
     "Cancel",
+    "Chain",
+    "ChainPage",
+    "ChainView",
     "Command",
     "CommandResult",
+    "Completion",
+    "EventView",
     "Fatal",
+    "Group",
     "Handle",
     "Holdfast",
     "HoldfastError",
@@ -81,9 +110,14 @@ __all__ = [
     "JobCanceled",
     "JobFailed",
     "JobNotFound",
+    "JobTransaction",
+    "JobView",
+    "KeyBusy",
+    "LogView",
     "MissingExtra",
     "NotAllowed",
     "QueueFull",
+    "Report",
     "Reschedule",
     "Retention",
     "Retry",
@@ -96,6 +130,7 @@ __all__ = [
     "State",
     "StoreUnavailable",
     "Task",
+    "TransactionTooLong",
     "UnknownWorker",
     "Verdict",
     "__version__",

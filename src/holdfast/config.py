@@ -57,6 +57,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds a job is kept once it has ended so; `None`: for ever."""
     retention_failed: float | None = 30 * DAY
     retention_canceled: float | None = 7 * DAY
+    retention_signals: float | None = 30 * DAY
+    """Seconds a signal is kept once it was emitted; `None`: for ever."""
+
+    @property
+    def retention(self) -> Retention:
+        """How long ended jobs and signals are kept."""
+        return Retention(
+            succeeded=self.retention_succeeded,
+            failed=self.retention_failed,
+            canceled=self.retention_canceled,
+            signals=self.retention_signals,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +82,10 @@ class Loaded:
 
     @property
     def retention(self) -> Retention | None:
-        """How long ended jobs are kept, if anybody said so; `None`: as the app says."""
-        settings = self.settings
-        if all(self.origins[f"retention_{state}"] == "default" for state in ("succeeded", "failed", "canceled")):
+        """How long ended jobs and signals are kept, if anybody said so; `None`: as the app says."""
+        if all(self.origins[name] == "default" for name in Settings.__struct_fields__ if name.startswith("retention_")):
             return None
-        return Retention(
-            succeeded=settings.retention_succeeded, failed=settings.retention_failed, canceled=settings.retention_canceled
-        )
+        return self.settings.retention
 
 
 def load(
@@ -287,6 +296,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "retention_succeeded": _retention,
     "retention_failed": _retention,
     "retention_canceled": _retention,
+    "retention_signals": _retention,
 }
 
 

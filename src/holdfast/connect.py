@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -12,11 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from contextlib import AbstractContextManager
 
+    from holdfast.callers.choosing import Home
     from holdfast.core.environment import Environment
     from holdfast.notify.hub import Hub
     from holdfast.notify.port import Notifier
     from holdfast.store.memory import MemoryData
-    from holdfast.store.port import Store
+    from holdfast.store.port import Caller, Store
     from holdfast.store.transfer import Source, Target
     from holdfast.system import SystemEnvironment
 
@@ -69,6 +71,37 @@ class Adapters:
         database, schema, prepare = postgres_parts(self.url)
         return PostgresNotifier(database, self._world, schema=schema, prepare=prepare, listen=prepare)
 
+    def caller(self, conn: object) -> Caller:
+        """Return what takes part in the transaction on a connection that somebody brings; raises `BadSetting` for other things.
+
+        Taken are connections of asyncpg, psycopg 3, sqlite3 and aiosqlite, sessions and connections of SQLAlchemy, and those
+        of Django; each where it leads to the kind of database that the jobs are kept in.
+        """
+        from holdfast.callers.choosing import caller_on  # noqa: PLC0415  adapters load on demand
+
+        return caller_on(conn, self._home())
+
+    def caller_using(self, alias: str) -> Caller:
+        """Return what takes part in the transaction of a Django database, by its alias, in this thread."""
+        from holdfast.callers.choosing import caller_using  # noqa: PLC0415  adapters load on demand
+
+        return caller_using(alias, self._home())
+
+    def _home(self) -> Home:
+        from holdfast.callers.choosing import Home  # noqa: PLC0415  adapters load on demand
+        from holdfast.callers.leading import of_url  # noqa: PLC0415  adapters load on demand
+
+        scheme = _scheme(self.url)
+        home = Home(kind=scheme, shown=without_password(self.url), environment=self._world)
+        if scheme == "sqlite":
+            return replace(home, path=sqlite_path(self.url))
+        if scheme == "postgresql":
+            from holdfast.notify.postgres import channel_name  # noqa: PLC0415  adapters load on demand
+
+            schema = postgres_parts(self.url)[1]
+            return replace(home, schema=schema, channel=channel_name(schema), led=of_url(self.url))
+        return home
+
     def _shared(self) -> tuple[MemoryData, Hub]:
         if self._memory is None:
             from holdfast.notify.hub import Hub  # noqa: PLC0415  adapters load on demand
@@ -94,10 +127,12 @@ def connect(url: str, *, create: bool = True, environment: Environment | None = 
         from holdfast.store.sqlite import SqliteStore  # noqa: PLC0415  adapters load on demand
 
         return SqliteStore(sqlite_path(url), world, create=create)
-    from holdfast.store.postgres import PostgresStore  # noqa: PLC0415  adapters load on demand
+    from holdfast.store.postgres import PostgresStore  # noqa: PLC0415  adapters load on demand; tells of a missing extra
 
     database, schema, prepare = postgres_parts(url)
-    return PostgresStore(database, world, schema=schema, create=create, prepare=prepare)
+    from holdfast.notify.postgres import channel_name  # noqa: PLC0415  after the store, which tells of a missing extra
+
+    return PostgresStore(database, world, schema=schema, create=create, prepare=prepare, channel=channel_name(schema))
 
 
 async def migrate(url: str) -> tuple[int, int]:

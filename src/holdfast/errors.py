@@ -8,6 +8,8 @@
     ├── BadUrl                  (also ValueError)  a store URL that names no known store
     ├── BadSetting              (also ValueError)  a setting, an option or an app that cannot be used
     ├── QueueFull               the queue holds as many waiting jobs as it may
+    ├── KeyBusy                 somebody's open transaction holds the unique key: whether it is taken is not decided yet
+    ├── TransactionTooLong      a job's transaction on an embedded store was undone after 5 seconds
     ├── JobFailed               the job whose result was awaited has failed
     ├── JobCanceled             the job whose result was awaited was canceled
     ├── JobNotFound             (also LookupError) no job with this id
@@ -35,6 +37,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
 CENTURY: Final = timedelta(days=36600).total_seconds()
@@ -100,6 +103,27 @@ class QueueFull(HoldfastError):
             f"queue {queue!r} is full: {depth} jobs would wait, and it takes {max_depth}. Nothing was enqueued; "
             "try again later, add workers, or raise max_depth"
         )
+
+
+class KeyBusy(HoldfastError):
+    """Somebody's open transaction holds a unique key, or an id, of this call: whether it is taken is not decided.
+
+    Nothing was enqueued.
+    """
+
+    def __init__(self, keys: Sequence[str] = (), *, ids: Sequence[UUID] = ()) -> None:
+        self.keys = tuple(keys)
+        self.ids = tuple(ids)
+        what, given = ("unique key", [*self.keys]) if self.keys else ("id", [str(job_id) for job_id in self.ids])
+        named = f"the {what} {given[0]!r}" if len(given) == 1 else f"one of the {what}s {given!r}"
+        super().__init__(
+            f"{named} is being taken by a transaction that is still open, so it cannot be said whether it is free. "
+            f"Nothing was enqueued; try again, and keep transactions short that enqueue jobs with a {what} of your own"
+        )
+
+
+class TransactionTooLong(HoldfastError):
+    """A job's transaction on an embedded store was undone: it kept every other writer waiting for too long."""
 
 
 class JobFailed(HoldfastError):

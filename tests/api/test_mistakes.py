@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import socket  # noqa: TC003  tasks are declared from annotations
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
@@ -128,7 +130,7 @@ def test_wrong_args_are_refused_before_anything_is_stored(app: Holdfast, args: A
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"dealy": 5}, "there is no option 'dealy'; there are delay, expires_in, key"),
+        ({"dealy": 5}, "there is no option 'dealy'; there are after, conn, delay, expires_in"),
         ({"on_conflict": "overwrite"}, "'overwrite' is none of skip, replace, debounce"),
         ({"priority": "urgent"}, "priority: 'urgent' is none of low, normal, high"),
         ({"priority": 11}, "priority: must be a whole number from 0 to 9, not 11"),
@@ -279,3 +281,77 @@ def test_text_where_a_list_is_meant_is_refused(app: Holdfast) -> None:
 def test_options_of_another_type_are_refused_by_name(app: Holdfast, options: dict[str, Any]) -> None:
     with pytest.raises(HoldfastError, match=next(iter(options))):
         app.task()(sends).options(**options).call(1)
+
+
+# what an app is asked with: refused in the same words on every store
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"after": "garbage"}, "after='garbage' is no job id: a job id is a UUID, or its text"),
+        ({"after": 5}, "after=5 is no job id"),
+        ({"limit": 0}, "limit= must be a whole number from 1, not 0"),
+        ({"limit": -1}, "limit= must be a whole number from 1, not -1"),
+        ({"limit": "x"}, "limit= must be a whole number from 1, not 'x'"),
+        ({"tag": 1}, "tag= cannot be 1: expected str, got int"),
+        ({"task": len}, "task= cannot be <built-in function len>"),
+        ({"key": ""}, "key= cannot be '': must not be empty"),
+        ({"queue": "a\0b"}, "NUL character"),
+        ({"created_from": "2020"}, "created_from= must be a datetime with a time zone"),
+        ({"created_before": datetime(2020, 1, 1)}, "created_before= must be a datetime with a time zone"),  # noqa: DTZ001
+        ({"states": ["bogus"]}, "states= has 'bogus'; there are blocked, .*canceled, and live, waiting, ended for several"),
+        ({"states": 5}, "states= must be a list of states, not 5"),
+    ],
+    ids=str,
+)
+async def test_a_list_of_chains_asked_for_with_what_cannot_be_is_refused(
+    app: Holdfast, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(BadSetting, match=words):
+        await app.chains(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"message": 5}, "message= must be a text, not 5"),
+        ({"code": ""}, "code= must not be empty"),
+        ({"code": None}, "code= must be a text, not None"),
+        ({"by": 3}, "by= must be a text, not 3"),
+        ({"by": "a\0b"}, "by= has a NUL character"),
+    ],
+    ids=str,
+)
+async def test_an_end_from_outside_with_what_cannot_be_stored_is_refused(
+    app: Holdfast, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(BadSetting, match=words):
+        await app.fail(uuid4(), **given)
+
+
+async def test_who_completes_or_signals_is_a_text(app: Holdfast) -> None:
+    wrong: Any = 3
+    with pytest.raises(BadSetting, match="by= must be a text, not 3"):
+        await app.complete(uuid4(), by=wrong)
+    with pytest.raises(BadSetting, match="by= must be a text, not 3"):
+        await app.signal("paid", by=wrong)
+    with pytest.raises(BadSetting, match="'x' is no job id"):
+        await app.complete("x")
+
+
+async def test_a_time_out_is_a_number(app: Holdfast) -> None:
+    wrong: Any = "3"
+    with pytest.raises(BadSetting, match="timeout= must be a number of seconds, or None, not '3'"):
+        await app.job(uuid4()).result(wrong)
+
+
+def test_what_cannot_encrypt_is_refused_when_the_app_is_made() -> None:
+    wrong: Any = "secret"
+    with pytest.raises(BadSetting, match=r"encryption= takes holdfast\.encryption\.Encryption\(…\), not 'secret'"):
+        Holdfast("memory://", encryption=wrong)
+
+
+def test_a_task_that_nobody_runs_continues_with_nothing(app: Holdfast) -> None:
+    with pytest.raises(BadTask, match="nobody runs it, so it continues with nothing: leave continues_with= out"):
+        app.task(name="approve", executor="outside", continues_with=["ship"])(sends)

@@ -133,7 +133,7 @@ async def test_a_window_holds_the_key_after_the_end(app: Holdfast) -> None:
     await finish(app, first)
     again = await report.enqueue()
     assert (again.created, again.id) == (False, first.id)
-    client = app._client()
+    client = app.client()
     await client.store.rewind(3601)
     assert (await report.enqueue()).created
 

@@ -17,7 +17,8 @@ from holdfast.connect import connect
 from holdfast.core.job import NewJob, Policy
 from holdfast.core.outcome import Error, Failed, Outcome, Succeeded
 from holdfast.core.retry import Retry
-from holdfast.core.settle import settle
+from holdfast.core.settle import Write, settle
+from holdfast.core.states import Event
 from holdfast.store.port import ClaimRequest, Settlement, Worker
 
 if TYPE_CHECKING:
@@ -109,6 +110,21 @@ class Shop:
     def settle(self, claimed: Claimed, outcome: Outcome) -> None:
         write = settle(outcome, claimed.policy.retry, claimed.failures, claimed.claimed_at, lambda: 0.5)
         self.do(lambda store: store.settle([Settlement(claimed.lease, write)]))
+
+    def go_on(self, claimed: Claimed, task: str = TASK, **fields: Any) -> UUID:
+        """Have a running step continue; returns the id of the next one."""
+        then = NewJob(**{"id": uuid7(), "task": task, **fields})
+        settlement = Settlement(claimed.lease, Write(Event.CONTINUE, claimed.failures), then)
+        self.do(lambda store: store.settle([settlement]))
+        return then.id
+
+    def chain(self, steps: int = 2, **fields: Any) -> list[UUID]:
+        """Start a chain and let it continue; returns the ids of its steps, of which the last waits."""
+        first = uuid7()
+        ids = [self.enqueue(id=first, chain_id=first, **fields)]
+        while len(ids) < steps:
+            ids.append(self.go_on(self.claim()[0]))
+        return ids
 
     def succeed(self, result: str = "null", **fields: Any) -> UUID:
         job_id = self.enqueue(**fields)

@@ -15,7 +15,7 @@ from holdfast.connect import connect
 from holdfast.core.job import BlockerPolicy, NewJob, Policy, Unique
 from holdfast.core.outcome import Failed, Released, Stopped, Succeeded
 from holdfast.core.retry import Retry
-from holdfast.core.settle import settle
+from holdfast.core.settle import Write, settle
 from holdfast.core.states import Event, State
 from holdfast.errors import SchemaMissing
 from holdfast.store.port import (
@@ -164,6 +164,57 @@ def test_everything_arrives_and_goes_on_as_before(cli: Cli, shop: Shop, target: 
         held = store.do(lambda opened: opened.enqueue([new("keyed", unique=Unique(key=key, scope="s")) for key in ("k", "w")]))
         assert {answer.status for answer in held} == {"existing"}
     assert target.do(order) == shop.do(order)
+
+
+async def link(store: Store) -> None:
+    """Put chains, waiters and signals into a store: under way, ended, waiting."""
+    await store.register(WORKER)
+    first = uuid7()
+    await store.enqueue([new(id=first, chain_id=first, unique=Unique(key="k", scope="s")), new(), new("blocker"), new("b")])
+    begun, plain, blocker, sleeper = await claim(store, 4)
+    for claimed in (begun, plain):
+        step = new("keyed", unique=Unique(key=str(claimed.job_id), scope="s"))
+        await store.settle([Settlement(claimed.lease, Write(Event.CONTINUE, 0), then=step)])
+    (continued,) = [view for view in await store.chains([plain.job_id]) if view is not None]
+    await store.complete({continued.step: "1"})
+    await end(store, blocker, Succeeded('"kept"'))
+    await store.settle([Settlement(sleeper.lease, Write(Event.SUSPEND, 0, delay=9000.0), signal="paid")])
+    await store.enqueue([new("waiter", after=(blocker.job_id, first)), new("waiter", after=(plain.job_id,))])
+    await store.emit("shipped", '{"n":1}', by="ann")
+
+
+async def links(store: Store) -> dict[str, Any]:
+    """Return what can be seen of chains, waiters and signals."""
+    jobs = list((await store.find(JobFilter(), limit=100)).jobs)
+    return {
+        "jobs": jobs,
+        "chains": (await store.find_chains(JobFilter(), limit=100)).chains,
+        "blockers": {job.id: await store.blockers(job.id) for job in jobs},
+        "signals": await store.signals(["paid", "shipped"]),
+    }
+
+
+def test_chains_waiters_and_signals_go_on_where_they_were(cli: Cli, shop: Shop, target: Shop) -> None:
+    shop.do(link)
+    before = shop.do(links)
+    assert [chain.steps for chain in before["chains"]] == [2, 2]
+    assert cli("move", shop.url, target.url, "--force").code == 0
+    assert target.do(links) == before
+
+    async def go_on(store: Store) -> list[object]:
+        chain = next(view for view in (await store.find_chains(JobFilter(), limit=9)).chains if view.state is State.READY)
+        held = [(await store.enqueue([new(unique=Unique(key=key, scope="s"))]))[0].status for key in ("k", str(chain.id))]
+        woken = await store.emit("paid", "1")
+        again = await store.emit("shipped", "2")
+        running = [one for one in await claim(store, 10, tasks=frozenset({"keyed", "waiter"})) if one.blockers or one.chain_id]
+        answers = await store.settle([Settlement(one.lease, Write(Event.SUCCEED, 0, result="2")) for one in running])
+        free = (await store.enqueue([new(unique=Unique(key="k", scope="s"))]))[0].status
+        waiter = (await claim(store, 10, tasks=frozenset({"waiter"})))[0]
+        results = [view.result for view in await store.blockers(waiter.job_id)]
+        return [held, len(woken.jobs), again.first, sorted(answers), free, waiter.blockers, results]
+
+    lived = [store.do(go_on) for store in (shop, target)]
+    assert lived == [[["existing", "existing"], 1, False, ["applied", "freed"], "created", 2, ['"kept"', "2"]]] * 2
 
 
 def test_a_moved_store_lives_on(cli: Cli, shop: Shop, target: Shop) -> None:

@@ -64,9 +64,15 @@ def test_the_table_knows_errors_by_their_own_code() -> None:
     assert not fatal(outcome_of(Coded("E503"), rules))
 
 
-@pytest.mark.parametrize("code", [404, None, ""])
-def test_a_code_that_is_no_text_gives_way_to_the_name_of_the_class(code: object) -> None:
+@pytest.mark.parametrize("code", [404, None, "", "gkpj", "not found", "E-404", "4XX", "ÜBER"])
+def test_a_code_that_is_no_word_in_upper_case_gives_way_to_the_name_of_the_class(code: object) -> None:
+    """Libraries use the name for what says nothing to anybody else: SQLAlchemy for the address of a help page."""
     assert code_of(Coded(code)) == "Coded"
+
+
+def test_a_code_of_holdfasts_own_errors_is_taken_as_it_stands() -> None:
+    assert code_of(Retryable("later", code="busy: try later")) == "busy: try later"
+    assert code_of(Fatal(code="")) == "Fatal"
 
 
 def test_a_cancel_stops_the_job_with_its_reason() -> None:

@@ -72,8 +72,9 @@ def job(**fields: Any) -> NewJob:
         ({"unique": Unique(key="k", scope="s", window=math.nan)}, "unique.window"),
         ({"requires": ("gpu", "")}, "requires[1]"),
         ({"tags": ("a", "b", "\0")}, "tags[2]"),
-        ({"after": (ID,)}, "after"),
-        ({"after": (UUID(int=1), UUID(int=1))}, "after"),
+        ({"after": (ID,)}, "after[0]"),
+        ({"after": (UUID(int=1), UUID(int=2), UUID(int=1), UUID(int=2))}, "after[2]"),
+        ({"chain_id": uuid7()}, "chain_id"),
         ({"trace": "\0"}, "trace"),
     ],
 )
@@ -82,6 +83,16 @@ def test_what_no_store_could_keep_is_refused_by_the_name_of_its_field(fields: di
         job(**fields)
     assert refused.value.path == path
     assert path in str(refused.value)
+
+
+def test_a_job_that_is_waited_for_twice_is_named() -> None:
+    with pytest.raises(BadJob, match=f"waits for each chain once, and {UUID(int=1)} is named twice"):
+        job(after=(UUID(int=1), UUID(int=2), UUID(int=1)))
+
+
+def test_a_job_that_waits_for_itself_is_named() -> None:
+    with pytest.raises(BadJob, match=f"cannot wait for itself, {ID}"):
+        job(after=(UUID(int=1), ID))
 
 
 def test_a_priority_that_is_no_whole_number_is_refused() -> None:
@@ -114,6 +125,7 @@ def test_a_bad_name_is_refused_again_after_good_ones_were_remembered() -> None:
         {"run_at": NOW - timedelta(days=10_000)},
         {"run_at": NOW.astimezone(timezone(timedelta(hours=14)))},
         {"unique": Unique(key="user:42", scope="mail", window=0.5)},
+        {"chain_id": ID},
         {"requires": ("gpu", "ffmpeg"), "tags": ("größe",), "after": (UUID(int=1), UUID(int=2))},
     ],
 )

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from uuid_utils.compat import uuid7
 
+from holdfast.core.job import NewJob
 from holdfast.core.outcome import (
     CANCELED,
     EXPIRED,
@@ -15,6 +17,7 @@ from holdfast.core.outcome import (
     MESSAGE_LIMIT,
     PROCESS_DIED,
     RETRIES_EXHAUSTED,
+    Continued,
     Error,
     Failed,
     Outcome,
@@ -22,15 +25,18 @@ from holdfast.core.outcome import (
     Rescheduled,
     Stopped,
     Succeeded,
+    Suspended,
 )
 from holdfast.core.retry import Retry
 from holdfast.core.settle import Write, expire, overdue, settle
 from holdfast.core.states import HOLDER_EVENTS, TERMINAL, Event, State
+from holdfast.errors import CENTURY, BadJob
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BOOM = Error("BOOM", "it broke", "Traceback: line 1")
 RETRY = Retry(max_attempts=3, jitter=0)
 AT_ONCE = Retry(max_attempts=3, initial=0)
+NEXT = NewJob(id=uuid7(), task="next")
 
 
 def middle() -> float:
@@ -49,6 +55,33 @@ def test_a_result_succeeds_and_leaves_the_failures_as_they_were() -> None:
     write = settled(Succeeded('"sent"'), failures=2)
     assert write == Write(Event.SUCCEED, 2, result='"sent"')
     assert write.state is State.SUCCEEDED
+
+
+def test_a_step_that_continues_succeeds_without_a_result_of_its_own() -> None:
+    write = settled(Continued(NEXT), failures=2)
+    assert write == Write(Event.CONTINUE, 2)
+    assert write.state is State.SUCCEEDED
+
+
+def test_a_job_that_sleeps_waits_until_its_time_at_no_cost() -> None:
+    until = NOW + timedelta(hours=1)
+    write = settled(Suspended(until, "paid:42"), failures=2)
+    assert write == Write(Event.SUSPEND, 2, run_at=until)
+    assert write.state is State.SCHEDULED
+
+
+def test_a_job_that_waits_for_a_signal_alone_waits_as_long_as_it_takes() -> None:
+    assert settled(Suspended(signal="paid:42")) == Write(Event.SUSPEND, 0, delay=CENTURY)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [({}, "suspended"), ({"signal": ""}, "suspended.signal"), ({"signal": "x" * 201}, "suspended.signal")],
+)
+def test_a_job_is_not_suspended_for_nothing(fields: dict[str, str], path: str) -> None:
+    with pytest.raises(BadJob) as refused:
+        Suspended(**fields)  # type: ignore[arg-type]
+    assert refused.value.path == path
 
 
 def test_a_failure_within_the_budget_is_retried_after_its_rest() -> None:
@@ -162,6 +195,8 @@ def test_a_budget_that_ends_with_an_answer_is_no_quarantine() -> None:
 
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Succeeded),
+    st.just(Continued(NEXT)),
+    st.builds(Suspended, st.none() | st.datetimes(timezones=st.just(UTC)), st.sampled_from(["paid:42", "s"])),
     st.builds(Failed, st.builds(Error, st.text(), st.text()), fatal=st.booleans()),
     st.builds(Rescheduled, st.floats(0, 1e6), st.none() | st.datetimes(timezones=st.just(UTC))),
     st.builds(Stopped, st.text(), st.sampled_from([CANCELED, EXPIRED])),
@@ -247,6 +282,23 @@ def test_no_lapse_is_an_event_of_the_holder() -> None:
             for failures in (0, 2):
                 write = expire(RETRY, failures, middle, cancel_requested=cancel_requested, free=free)
                 assert write.event not in HOLDER_EVENTS
+
+
+@pytest.mark.parametrize(
+    ("outcome", "lives_on"),
+    [
+        (Succeeded(), False),
+        (Failed(BOOM, fatal=True), False),
+        (Stopped(), False),
+        (Continued(NEXT), True),
+        (Failed(BOOM), True),
+        (Released(), True),
+        (Rescheduled(), True),
+        (Suspended(signal="s"), True),
+    ],
+)
+def test_a_job_lives_on_unless_it_has_ended_and_its_chain_with_it(outcome: Outcome, *, lives_on: bool) -> None:
+    assert settle(outcome, RETRY, 0, NOW, lambda: 0.5).lives_on is lives_on
 
 
 # -- jobs that were to have started ----------------------------------------------------------------------------------------

@@ -81,6 +81,18 @@ def test_only_a_job_that_waits_can_be_overdue() -> None:
     assert target(State.READY, Event.OVERDUE) is State.CANCELED
 
 
+def test_a_step_that_continues_has_succeeded_and_one_that_is_suspended_waits() -> None:
+    assert {Event.CONTINUE, Event.SUSPEND} <= HOLDER_EVENTS
+    assert target(State.RUNNING, Event.CONTINUE) is State.SUCCEEDED
+    assert target(State.RUNNING, Event.SUSPEND) is State.SCHEDULED
+
+
+def test_only_a_job_that_is_scheduled_is_woken() -> None:
+    assert Event.WAKE not in HOLDER_EVENTS
+    assert origins(Event.WAKE) == (State.SCHEDULED,)
+    assert target(State.SCHEDULED, Event.WAKE) is State.READY
+
+
 def test_only_a_claim_makes_a_job_running() -> None:
     entering = {(before, event) for (before, event), after in TRANSITIONS.items() if after is State.RUNNING is not before}
     assert entering == {(State.READY, Event.CLAIM)}

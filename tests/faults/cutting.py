@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from tests.notify.proxy import Proxy
 
@@ -36,20 +37,25 @@ class CuttingProxy(Proxy):
         }
 
     async def _requests(self, reader: asyncio.StreamReader, back: asyncio.StreamWriter, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(CHUNK):
-            if self._request is not None and self._request in data:
-                self._request = None
-                self._deaf.add(writer)
-            back.write(data)
-        back.close()
+        try:
+            while data := await reader.read(CHUNK):
+                if self._request is not None and self._request in data:
+                    self._request = None
+                    self._deaf.add(writer)
+                back.write(data)
+        except ConnectionError:  # a client that was killed: the server must hear of it, or it keeps its locks for ever
+            back.transport.abort()
+        else:
+            back.close()
 
     async def _answers(self, there: asyncio.StreamReader, back: asyncio.StreamWriter, writer: asyncio.StreamWriter) -> None:
-        while data := await there.read(CHUNK):
-            if writer in self._deaf or (self._answer is not None and self._answer in data):
-                self._answer = None
-                self.cuts += 1
-                back.transport.abort()
-                writer.transport.abort()
-                return
-            writer.write(data)
+        with suppress(ConnectionError):
+            while data := await there.read(CHUNK):
+                if writer in self._deaf or (self._answer is not None and self._answer in data):
+                    self._answer = None
+                    self.cuts += 1
+                    back.transport.abort()
+                    writer.transport.abort()
+                    return
+                writer.write(data)
         writer.close()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from typing import Any
+from uuid import uuid4
+
+import pytest
 
 from holdfast.notify.channel import Backoff, Channel
 from holdfast.notify.hub import Hub, Mailbox
@@ -12,9 +15,6 @@ from holdfast.notify.joining import Gathered
 from holdfast.notify.port import Hint
 from holdfast.system import SystemEnvironment
 from tests.notify.ear import Ear
-
-if TYPE_CHECKING:
-    import pytest
 
 MAIL = Hint(queues=frozenset({"mail"}))
 
@@ -29,6 +29,17 @@ def test_what_was_taken_is_not_said_again() -> None:
     assert gathered.take() == MAIL | Hint(anything=True)
     gathered.add(Hint(later=True))
     assert gathered.take() == Hint(later=True)
+    assert not gathered
+
+
+@pytest.mark.parametrize("field", Hint.__struct_fields__)
+def test_joining_keeps_whatever_a_hint_can_say(field: str) -> None:
+    values: dict[str, Any] = {"jobs": frozenset({uuid4()}), "queues": frozenset({"mail"})}
+    said = Hint(**{field: values.get(field, True)})
+    gathered = Gathered()
+    gathered.add(said)
+    assert gathered
+    assert gathered.take() == said
     assert not gathered
 
 

@@ -12,7 +12,8 @@ from uuid import UUID, uuid4
 
 from holdfast.core.job import DEFAULT_POLICY
 from holdfast.core.lease import Claimed
-from holdfast.tasks.context import Abort, Job, current_job
+from holdfast.tasks.abort import Abort
+from holdfast.tasks.context import Job, current_job
 from holdfast.tasks.options import TaskOptions
 from holdfast.tasks.task import Task, task_name
 
@@ -28,7 +29,9 @@ WAIT = 30.0
 
 
 class NoApp:
-    """Stands where a task expects its app; nothing is enqueued here."""
+    """Stands where a task expects its app; nothing is enqueued here, and nothing is sealed."""
+
+    sealer = None
 
     def __getattr__(self, name: str) -> Any:
         raise NotImplementedError(name)
@@ -56,6 +59,12 @@ class Remembered:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def transactor(self) -> Any:
+        raise NotImplementedError
 
     def progress(self, percent: float, step: str, message: str) -> None:
         self.progressed.append((percent, step, message))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
@@ -60,4 +61,5 @@ def an_attempt(**fields: Any) -> Attempt:
         "claimed_at": now,
         "expires_at": now,
     }
-    return Attempt(Claimed(**given | fields), cast("Any", None), _WORLD.monotonic())
+    entry = SimpleNamespace(task=SimpleNamespace(sealer=None))
+    return Attempt(Claimed(**given | fields), cast("Any", entry), _WORLD.monotonic())

@@ -35,7 +35,7 @@ async def test_leases_that_lapsed_are_counted_as_recovered(memory_app: Holdfast)
     async def work() -> None: ...
 
     handle = await work.enqueue()
-    store = app._client().store
+    store = app.client().store
     dead = Worker(id=app.new_id(), name="dead")
     await store.register(dead)
     await store.claim(ClaimRequest(worker=dead.id, tasks=frozenset({work.name}), limit=1, look=True))

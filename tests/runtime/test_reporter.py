@@ -11,7 +11,8 @@ import pytest
 from holdfast import StaleLease, StoreUnavailable
 from holdfast.core.states import Event
 from holdfast.runtime import counters as count
-from holdfast.runtime.reporter import BATCH, MOST_LINES, AttemptChannel, Reporter
+from holdfast.runtime.channel import AttemptChannel
+from holdfast.runtime.reporter import BATCH, MOST_LINES, Reporter
 from holdfast.store.port import Part, PartState, Settled
 from tests.api.blocking import in_thread
 from tests.runtime.parts import a_base, an_attempt
@@ -65,7 +66,7 @@ class Desk:
         self.lost: list[Lease] = []
         self.reporter = Reporter(self.base, self.lost.append)
         self.attempt = an_attempt()
-        self.channel = AttemptChannel(self.attempt, self.reporter)
+        self.channel = AttemptChannel(self.attempt, self.reporter, self.base)
 
     async def flush(self) -> None:
         await asyncio.wait_for(self.reporter.flush(), WAIT)

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
 from holdfast import Retry, State, StoreUnavailable
-from holdfast.core.job import Policy
-from holdfast.core.outcome import Error, Failed, Rescheduled, Succeeded
+from holdfast.core.job import NewJob, Policy, Unique
+from holdfast.core.outcome import (
+    BAD_CONTINUATION,
+    KEY_TAKEN,
+    Continued,
+    Error,
+    Failed,
+    Rescheduled,
+    Succeeded,
+    Suspended,
+)
 from holdfast.core.states import Event
+from holdfast.errors import BadJob, KeyBusy
 from holdfast.notify.port import Hint
 from holdfast.runtime import counters as count
 from holdfast.runtime.settler import BATCH, Settler
 from holdfast.store.port import Settled
+from holdfast.system import SystemEnvironment
 from tests.runtime.parts import Hints, a_base, an_attempt
 from tests.support.until import until
 
@@ -138,6 +150,14 @@ async def test_a_refused_settlement_is_counted_and_told(desk: Desk, caplog: pyte
     assert desk.confirmed == [attempt]
 
 
+NOW = SystemEnvironment().now()
+
+
+def a_step(**fields: Any) -> NewJob:
+    """Return the next step of a chain."""
+    return NewJob(id=SystemEnvironment().job_id(), task="second", queue="next", **fields)
+
+
 @pytest.mark.parametrize(
     ("outcome", "hint"),
     [
@@ -145,6 +165,11 @@ async def test_a_refused_settlement_is_counted_and_told(desk: Desk, caplog: pyte
         (Failed(Error("DISK"), fatal=True), []),
         (Failed(Error("DISK")), [Hint(frozenset({"mail"}))]),
         (Rescheduled(after=60), [Hint(later=True)]),
+        (Suspended(NOW), [Hint(later=True)]),
+        (Suspended(None, "paid"), [Hint(frozenset({"mail"}), later=True)]),
+        (Continued(a_step()), [Hint(frozenset({"next"}))]),
+        (Continued(a_step(delay=5.0)), [Hint(later=True)]),
+        (Continued(a_step(after=(UUID(int=7),))), [Hint(later=True, anything=True)]),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -152,6 +177,56 @@ async def test_workers_are_told_of_what_waits_again(desk: Desk, outcome: Any, hi
     desk.submit(an_attempt(policy=AT_ONCE), outcome)
     await desk.flush()
     assert desk.hints.sent == hint
+
+
+async def test_workers_are_told_when_waiters_were_let_go(desk: Desk) -> None:
+    desk.store.instead = lambda settlements: [Settled.APPLIED] * (len(settlements) - 1) + [Settled.FREED]
+    for _ in range(3):
+        desk.submit(an_attempt(), Succeeded("1"))
+    await desk.flush()
+    assert desk.hints.sent == [Hint(later=True, anything=True)]
+    assert desk.counted(count.SETTLED) == 3
+
+
+async def test_a_step_whose_next_has_a_taken_key_is_settled_as_failed_and_confirmed_then(desk: Desk) -> None:
+    def instead(settlements: Sequence[Settlement]) -> list[Settled]:
+        return [Settled.APPLIED if one.then is None else Settled.KEY_TAKEN for one in settlements]
+
+    desk.store.instead = instead
+    attempt, neighbour = an_attempt(policy=AT_ONCE), an_attempt()
+    desk.submit(attempt, Continued(a_step(unique=Unique(key="only", scope="second"))))
+    desk.submit(neighbour, Succeeded("1"))
+    await desk.flush()
+    assert desk.confirmed == [neighbour, attempt]
+    (again,) = desk.store.batches[1]
+    assert (again.lease, again.write.event) == (attempt.lease, Event.RETRY)
+    assert again.write.error is not None
+    assert again.write.error.code == KEY_TAKEN
+    assert "'only'" in again.write.error.message
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "event"),
+    [(BadJob("no such chain", path="after"), BAD_CONTINUATION, Event.FAIL), (KeyBusy(["only"]), KEY_TAKEN, Event.RETRY)],
+)
+async def test_a_step_whose_next_cannot_be_created_is_settled_as_failed_without_its_neighbours(
+    desk: Desk, error: Exception, code: str, event: Event
+) -> None:
+    def instead(settlements: Sequence[Settlement]) -> None:
+        if any(one.then is not None for one in settlements):
+            raise error
+
+    desk.store.instead = instead
+    attempt, neighbour = an_attempt(policy=AT_ONCE), an_attempt()
+    desk.submit(attempt, Continued(a_step()))
+    desk.submit(neighbour, Succeeded("1"))
+    await desk.flush()
+    written = {one.lease: one.write for batch in desk.store.batches for one in batch}
+    assert written[neighbour.lease].event is Event.SUCCEED
+    assert written[attempt.lease].event is event
+    refusal = written[attempt.lease].error
+    assert refusal is not None
+    assert refusal.code == code
 
 
 async def test_failures_that_are_followed_by_another_attempt_are_counted_by_code(desk: Desk) -> None:

@@ -191,7 +191,7 @@ async def test_one_schedule_that_cannot_be_fired_does_not_hold_up_the_others(mem
         fired.append(1)
 
     async with app.worker():
-        store = app._client().store
+        store = app.client().store
         while len(await store.schedules()) < 2:  # noqa: ASYNC110  until the worker has made them known
             await asyncio.sleep(0.01)
     broken = True

@@ -12,10 +12,11 @@ import pytest
 
 from holdfast import HoldfastError, JobNotFound, State, StoreUnavailable
 from holdfast.core.job import Policy
-from holdfast.runtime.portal import BlockingCallOnLoop, Portal
+from holdfast.runtime.portal import Portal
 from holdfast.runtime.waiting import BATCH, Waiter
-from holdfast.store.port import JobView
+from holdfast.store.port import ChainView, JobView
 from holdfast.system import SystemEnvironment
+from holdfast.tasks.blocking import BlockingCallOnLoop
 from tests.support.until import until
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Jobs:
         self.jobs = {job.id: job for job in jobs}
         self.errors = list(errors)
         self.looks: list[int] = []
+        self.chained: dict[UUID, list[UUID]] = {}
+        self.chain_looks: list[int] = []
 
     def end(self, *ids: UUID) -> None:
         for job_id in ids:
@@ -61,11 +64,49 @@ class Jobs:
             raise self.errors.pop(0)
         return [self.jobs.get(job_id) for job_id in ids]
 
+    def go_on(self, job_id: UUID) -> UUID:
+        """Have the last step of a job's chain continue; returns the next one."""
+        chain = self.chained.get(job_id, [job_id])
+        step = a_job()
+        self.jobs[chain[-1]] = msgspec.structs.replace(
+            self.jobs[chain[-1]], state=State.SUCCEEDED, continued_by=step.id, chain_id=job_id
+        )
+        self.jobs[step.id] = msgspec.structs.replace(step, chain_id=job_id)
+        self.chained[job_id] = [*chain, step.id]
+        return step.id
+
+    async def chains(self, ids: Sequence[UUID]) -> list[ChainView | None]:
+        self.chain_looks.append(len(ids))
+        await asyncio.sleep(0)
+        return [self._chain(job_id) if job_id in self.jobs else None for job_id in ids]
+
+    def _chain(self, job_id: UUID) -> ChainView:
+        steps = self.chained[job_id]
+        first, last = self.jobs[job_id], self.jobs[steps[-1]]
+        return ChainView(
+            id=job_id,
+            task=first.task,
+            queue=first.queue,
+            created_at=first.created_at,
+            steps=len(steps),
+            step=last.id,
+            step_task=last.task,
+            state=last.state,
+        )
+
     async def looked(self, times: int) -> None:
         """Wait until somebody has looked so often."""
 
         async def enough() -> bool:
             return len(self.looks) >= times
+
+        await until(enough)
+
+    async def looked_at_chains(self, times: int) -> None:
+        """Wait until somebody has looked at chains so often."""
+
+        async def enough() -> bool:
+            return len(self.chain_looks) >= times
 
         await until(enough)
 
@@ -96,6 +137,56 @@ async def test_a_job_that_vanishes_is_heard_of() -> None:
     store.jobs.clear()
     with pytest.raises(JobNotFound):
         await waiting
+
+
+async def test_a_job_that_continued_is_awaited_until_its_chain_has_ended() -> None:
+    jobs = [a_job() for _ in range(BATCH + 1)]
+    store = Jobs(*jobs)
+    waiter = store.waiter()
+    for job in jobs:
+        for _ in range(3):
+            store.go_on(job.id)
+    waits = [asyncio.create_task(waiter.wait(job.id, WAIT)) for job in jobs]
+    await store.looked_at_chains(4)
+    assert store.chain_looks[:2] == [BATCH, 1], "one look for many"
+    assert store.looks == [BATCH, 1], "what has continued is not looked at as a job again, and its steps are not walked"
+    last = store.go_on(jobs[0].id)
+    store.end(*(steps[-1] for steps in store.chained.values()))
+    views = await asyncio.gather(*waits)
+    assert views[0].id == last
+    assert [view.id for view in views] == [store.chained[job.id][-1] for job in jobs]
+    assert waiter._chains == {}
+
+
+async def test_a_chain_that_vanishes_is_heard_of_by_its_first_job() -> None:
+    job = a_job()
+    store = Jobs(job)
+    store.go_on(job.id)
+    waiter = store.waiter()
+    waiting = asyncio.create_task(waiter.wait(job.id, WAIT))
+    await store.looked_at_chains(1)
+    store.jobs.clear()
+    with pytest.raises(JobNotFound, match=str(job.id)):
+        await waiting
+
+
+async def test_a_chain_that_is_brought_back_between_two_looks_is_awaited_further() -> None:
+    job = a_job()
+    store = Jobs(job)
+    last = store.go_on(job.id)
+    store.end(last)
+    ended = store.jobs[last]
+    brought_back = msgspec.structs.replace(ended, state=State.READY)
+    chains = store.chains
+
+    async def reopened(ids: Sequence[UUID]) -> list[ChainView | None]:
+        views = await chains(ids)
+        store.jobs[last] = brought_back if len(store.chain_looks) == 1 else ended
+        return views
+
+    store.chains = reopened  # type: ignore[method-assign]
+    assert (await store.waiter().wait(job.id, WAIT)).state is State.SUCCEEDED
+    assert len(store.chain_looks) > 1
 
 
 async def test_an_outage_does_not_end_the_wait() -> None:

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +26,7 @@ from holdfast import (
     State,
     Verdict,
 )
+from holdfast.runtime import housekeeping
 from holdfast.runtime.counters import STALE, MemoryCounters
 
 if TYPE_CHECKING:
@@ -406,7 +408,7 @@ async def test_a_job_deleted_under_its_handler_stops_it(app: Holdfast) -> None:
     handle = await patient.enqueue()
     async with app.worker(counters=counters):
         await until(started.is_set)
-        client = app._client()
+        client = app.client()
         await client.store.delete([handle.id])
         await until(lambda: seen)
     assert seen == ["not_found"]
@@ -521,7 +523,7 @@ async def test_a_job_that_waited_past_its_expiry_is_not_run(app: Holdfast) -> No
         ran.append(1)
 
     handle = await stale_news.enqueue()
-    await app._client().store.rewind(10.0)
+    await app.client().store.rewind(10.0)
     async with app.worker():
         with pytest.raises(JobCanceled) as canceled:
             await handle.result(timeout=WAIT)
@@ -534,8 +536,8 @@ async def test_a_worker_that_was_disabled_claims_nothing_until_enabled(app: Hold
     async def work() -> None: ...
 
     async with app.worker() as worker:
-        store = app._client().store
-        await app._client().open()
+        store = app.client().store
+        await app.client().open()
         await store.disable(worker.id, by="tests")
         worker._heartbeat._beat_at = 0.0
         worker._heartbeat.hurry()
@@ -552,8 +554,8 @@ async def test_the_registry_shows_a_worker_and_its_end(app: Holdfast) -> None:
     @app.task(name="known")
     async def known() -> None: ...
 
-    await app._client().open()
-    store = app._client().store
+    await app.client().open()
+    store = app.client().store
     async with app.worker(name="w1", concurrency=7) as worker:
         await (await known.enqueue()).result(timeout=WAIT)
         view = next(one for one in await store.workers() if one.worker.id == worker.id)
@@ -688,3 +690,33 @@ async def test_a_failing_job_is_told_of_in_the_log_with_the_users_traceback_only
     assert "raise ValueError" in told[0].getMessage()
     assert "hunter2" not in "".join(record.getMessage().replace('raise ValueError("password=hunter2")', "") for record in told)
     assert "holdfast/runtime" not in told[0].getMessage()
+
+
+async def test_a_job_whose_time_has_passed_starts_at_once(app: Holdfast) -> None:
+    @app.task()
+    async def work(*, job: Job) -> int:
+        if job.id != job.chain_id:
+            return 2
+        return job.continue_with(work.options(run_at=datetime.now(UTC) - timedelta(days=1)))
+
+    async with app.worker():  # which looks for itself once a minute: somebody must tell it
+        chain = await work.options(run_at=datetime.now(UTC) - timedelta(days=1)).start_chain()
+        assert await chain.result(timeout=30) == 2
+
+
+async def test_a_waiter_for_what_expired_starts_when_that_is_swept(app: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "SWEEP", 0.2)
+    monkeypatch.setattr(housekeeping.Sweeper, "interval", 0.2)
+
+    @app.task(executor="outside")
+    async def asked() -> bool:
+        raise NotImplementedError
+
+    @app.task()
+    async def goes_on(*, job: Job) -> str:
+        return str(job.blockers[0].state)
+
+    question = await asked.options(expires_in=0.1).enqueue()
+    waiter = await goes_on.options(after=question, on_blocker_failure="run").enqueue()
+    async with app.worker():  # which looks for itself once a minute
+        assert await waiter.result(timeout=30) == "canceled"

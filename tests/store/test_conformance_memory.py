@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from holdfast.store.conformance import Harness, StoreConformance
@@ -22,6 +24,11 @@ class MemoryHarness(Harness):
         store = MemoryStore(SystemEnvironment(), self.data)
         await store.open()
         return store
+
+
+def test_no_test_of_the_suite_hides_another() -> None:
+    names = Counter(name for subject in StoreConformance.__mro__ for name in vars(subject) if name.startswith("test_"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 class TestMemoryStore(StoreConformance):

@@ -35,6 +35,35 @@ _OUT_OF_SIGHT = """
     LIMIT 5
 """
 """What waits must be found: by who drops what is overdue, and by who looks at the known lanes."""
+_OUT_OF_STEP = """
+    SELECT c.id, 'a chain that does not stand with the last of its steps' AS why FROM holdfast.chain c
+    WHERE c.steps <> (SELECT count(*) FROM holdfast.job j WHERE j.chain_id = c.id)
+        OR NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = c.step AND j.chain_id = c.id)
+        OR EXISTS (SELECT FROM holdfast.archive a WHERE a.job_id = c.step AND a.continued_by IS NOT NULL)
+    UNION ALL
+    SELECT j.id, 'a step of no chain' FROM holdfast.job j
+    WHERE j.chain_id IS NOT NULL AND NOT EXISTS (SELECT FROM holdfast.chain c WHERE c.id = j.chain_id)
+    UNION ALL
+    SELECT s.job_id, 'a chain that lease or archive do not know' FROM (
+        SELECT job_id, chain FROM holdfast.lease UNION ALL SELECT job_id, chain FROM holdfast.archive
+    ) s JOIN holdfast.job j ON j.id = s.job_id WHERE s.chain IS DISTINCT FROM j.chain_id
+    UNION ALL
+    SELECT b.job_id, 'a count that is not that of its open edges' FROM holdfast.blocked b
+    WHERE b.remaining <> (SELECT count(*) FROM holdfast.blocker e WHERE e.job_id = b.job_id AND NOT e.ended)
+    UNION ALL
+    SELECT e.job_id, 'waits for a chain that has ended' FROM holdfast.blocker e
+    JOIN holdfast.blocked b ON b.job_id = e.job_id LEFT JOIN holdfast.chain c ON c.id = e.chain_id
+    JOIN holdfast.archive a ON a.job_id = coalesce(c.step, e.chain_id)
+    WHERE NOT e.ended AND NOT EXISTS (SELECT FROM holdfast.doubt d WHERE d.chain_id = e.chain_id)
+    UNION ALL
+    SELECT u.job_id, 'a key held by a chain that has ended' FROM holdfast.unique_key u
+    JOIN holdfast.job j ON j.id = u.job_id LEFT JOIN holdfast.chain c ON c.id = j.id
+    JOIN holdfast.archive a ON a.job_id = coalesce(c.step, j.id) WHERE u.until IS NULL
+    UNION ALL
+    SELECT s.job_id, 'waits for a signal that was emitted' FROM holdfast.scheduled s JOIN holdfast.signal g ON g.name = s.signal
+    LIMIT 5
+"""
+"""What is written down about chains, blockers, keys and signals says the same as the rows of their jobs."""
 
 
 def open_postgres(url: str) -> PostgresStore:
@@ -63,6 +92,8 @@ class PostgresHarness(Harness):
                 assert not misplaced, f"left by the test before: jobs that are not in exactly one state's table: {misplaced}"
                 unseen = await connection.fetch(_OUT_OF_SIGHT)
                 assert not unseen, f"left by the test before: waiting jobs that would not be found: {unseen}"
+                strayed = await connection.fetch(_OUT_OF_STEP)
+                assert not strayed, f"left by the test before: {strayed}"
                 await connection.execute(await self._emptying(connection, tables))
         finally:
             await connection.close()

@@ -38,6 +38,8 @@ FLAWS = {
             UNION SELECT job_id FROM holdfast_log UNION SELECT job_id FROM holdfast_part
             UNION SELECT job_id FROM holdfast_progress UNION SELECT job_id FROM holdfast_deadline
             UNION SELECT job_id FROM holdfast_unique_key UNION SELECT waiter_id FROM holdfast_blocker
+            UNION SELECT id FROM holdfast_chain UNION SELECT step FROM holdfast_chain
+            UNION SELECT continued_by FROM holdfast_archive WHERE continued_by IS NOT NULL
         ) WHERE job_id NOT IN (SELECT id FROM holdfast_job)
     """,
     "ended jobs that would expire": """
@@ -45,6 +47,46 @@ FLAWS = {
     """,
     "leases that do not know whether their job expires": """
         SELECT hex(job_id) FROM holdfast_lease WHERE expires <> (job_id IN (SELECT job_id FROM holdfast_deadline))
+    """,
+    "leases that do not know their job's chain": """
+        SELECT hex(job_id) FROM holdfast_lease JOIN holdfast_job ON id = job_id
+        WHERE holdfast_lease.chain_id IS NOT holdfast_job.chain_id
+    """,
+    "chains whose steps are not as many as they say": """
+        SELECT hex(id), steps FROM holdfast_chain AS chain
+        WHERE steps <> (SELECT count(*) FROM holdfast_job AS job WHERE job.chain_id = chain.id)
+        UNION ALL
+        SELECT hex(id), 0 FROM holdfast_job WHERE chain_id IS NOT NULL AND chain_id NOT IN (SELECT id FROM holdfast_chain)
+    """,
+    "chains that do not lead from their first step to their last": """
+        WITH RECURSIVE walk (chain, step) AS (
+            SELECT id, id FROM holdfast_chain
+            UNION ALL
+            SELECT walk.chain, continued_by FROM walk JOIN holdfast_archive ON job_id = walk.step WHERE continued_by IS NOT NULL
+        )
+        SELECT hex(id), steps FROM holdfast_chain WHERE steps <> (SELECT count(*) FROM walk WHERE chain = id)
+            OR step NOT IN (SELECT step FROM walk WHERE chain = id)
+            OR step IN (SELECT job_id FROM holdfast_archive WHERE continued_by IS NOT NULL)
+    """,
+    "blocked jobs that wait for nobody, or for a chain that has ended or is gone": """
+        SELECT hex(blocked.job_id), hex(blocker_id) FROM holdfast_blocked AS blocked
+        LEFT JOIN holdfast_blocker AS edge ON edge.waiter_id = blocked.job_id AND edge.ended = 0
+        LEFT JOIN holdfast_chain AS chain ON chain.id = blocker_id
+        WHERE blocker_id IS NULL OR coalesce(chain.step, blocker_id) NOT IN (
+            SELECT id FROM holdfast_job WHERE id NOT IN (SELECT job_id FROM holdfast_archive)
+        )
+    """,
+    "jobs that do not know how many chains they were to wait for": """
+        SELECT hex(id), blockers FROM holdfast_job
+        WHERE coalesce(blockers, 0) <> (SELECT count(*) FROM holdfast_blocker WHERE waiter_id = id)
+    """,
+    "keys of chains that have ended": """
+        SELECT hex(hold.job_id), hold.key FROM holdfast_unique_key AS hold JOIN holdfast_job AS job ON job.id = hold.job_id
+        LEFT JOIN holdfast_chain AS chain ON chain.id = job.id
+        WHERE until IS NULL AND coalesce(chain.step, job.id) IN (SELECT job_id FROM holdfast_archive)
+    """,
+    "jobs that wait for a signal that was emitted": """
+        SELECT hex(job_id), signal FROM holdfast_scheduled WHERE signal IN (SELECT name FROM holdfast_signal)
     """,
     "ready jobs in a wrong lane": """
         SELECT hex(job_id), ready.lane, entry, failures FROM holdfast_ready AS ready JOIN holdfast_job AS job ON id = job_id
@@ -116,6 +158,8 @@ def harness(folder: Path) -> Iterator[SqliteHarness]:
 
 class TestSqliteStore(StoreConformance):
     """Within one process."""
+
+    writers_wait = True
 
 
 class TestSqliteProcesses(ProcessConformance):

@@ -12,17 +12,18 @@ from uuid_utils.compat import uuid7
 
 import holdfast.store.memory
 from holdfast.core.job import NewJob, OnConflict, Policy, Unique
-from holdfast.core.lease import Hold
+from holdfast.core.lease import Hold, Lease
 from holdfast.core.outcome import Error, Failed, Succeeded
 from holdfast.core.retry import Retry
 from holdfast.core.settle import Write, settle
 from holdfast.core.states import Event, State
-from holdfast.errors import CENTURY, BadJob, QueueFull
+from holdfast.errors import CENTURY, Aborted, BadJob, BadSetting, KeyBusy, QueueFull, StaleLease
 from holdfast.store.memory import MemoryData, MemoryStore
 from holdfast.store.port import (
     Answer,
     ClaimRequest,
     Firing,
+    JobFilter,
     LogLine,
     Progress,
     Schedule,
@@ -193,6 +194,146 @@ async def test_the_longest_rest_of_a_policy_does_not_leave_the_calendar(store: M
     write = settle(Failed(BOOM), claim.policy.retry, 0, claim.claimed_at, lambda: 0.5)
     assert await store.settle([Settlement(claim.lease, write)]) == [Settled.APPLIED]
     assert [view and view.state for view in await store.get([claim.job_id])] == [State.SCHEDULED]
+
+
+# -- transactions: what changed before the commit ----------------------------------------------------------------------------
+
+
+async def test_a_transaction_has_no_sql(store: MemoryStore) -> None:
+    transaction = await store.begin()
+    assert transaction.connection is None
+    with pytest.raises(BadSetting, match="no SQL"):
+        await transaction.execute("SELECT 1", 42)
+
+
+async def test_a_lease_lost_before_the_commit_refuses_all_of_it(store: MemoryStore) -> None:
+    await store.enqueue([job(lease=1.0)])
+    (claim,) = await store.claim(await request(store))
+    child = job()
+    for settles in (True, False):
+        transaction = await store.begin()
+        await transaction.enqueue([child])
+        if settles:
+            answer = await transaction.settle(Settlement(claim.lease, Write(Event.SUCCEED, 0, result="1")))
+        else:
+            answer = await transaction.prove(claim.lease)
+        assert answer is Settled.APPLIED
+        await store.complete({claim.job_id: "2"})
+        with pytest.raises(StaleLease, match="nothing was committed"):
+            await transaction.commit()
+        assert await store.get([child.id]) == [None]
+        await store.reopen([claim.job_id])
+        (claim,) = await store.claim(await request(store))
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_cancel_that_wins_before_the_commit_refuses_all_of_it(store: MemoryStore, *, early: bool) -> None:
+    await store.enqueue([job()])
+    (claim,) = await store.claim(await request(store))
+    child, then = job(), job()
+    if early:
+        await store.cancel([claim.job_id])
+    transaction = await store.begin()
+    await transaction.enqueue([child])
+    answer = await transaction.settle(Settlement(claim.lease, Write(Event.CONTINUE, 0), then=then))
+    assert answer is (Settled.CANCELED if early else Settled.APPLIED)
+    await store.cancel([claim.job_id])
+    with pytest.raises(Aborted, match="canceled"):
+        await transaction.commit()
+    assert await store.get([child.id, then.id]) == [None, None]
+    (view,) = await store.get([claim.job_id])
+    assert view is not None
+    assert view.state is State.RUNNING
+
+
+async def test_a_stale_answer_keeps_the_transaction_from_committing(store: MemoryStore) -> None:
+    child = job()
+    transaction = await store.begin()
+    await transaction.enqueue([child])
+    assert await transaction.prove(Lease(child.id, uuid4())) is Settled.STALE
+    with pytest.raises(StaleLease):
+        await transaction.commit()
+    assert await store.get([child.id]) == [None]
+
+
+async def test_a_key_taken_before_the_commit_refuses_all_of_it(store: MemoryStore) -> None:
+    await store.enqueue([job()])
+    (claim,) = await store.claim(await request(store))
+    unique = Unique(key="k", scope="s")
+    enqueuing, continuing = await store.begin(), await store.begin()
+    keyed, then = job(unique=unique), job(unique=unique)
+    assert (await enqueuing.enqueue([job(), keyed]))[1].job_id == keyed.id
+    continued = Settlement(claim.lease, Write(Event.CONTINUE, 0), then)
+    assert await continuing.settle(continued) is Settled.APPLIED
+    await store.enqueue([job(unique=unique)])
+    for transaction in (enqueuing, continuing):
+        with pytest.raises(KeyBusy, match="'k'"):
+            await transaction.commit()
+    assert (await store.stats()).count() == 2
+    assert [view and view.state for view in await store.get([claim.job_id, then.id])] == [State.RUNNING, None]
+
+
+async def test_a_blocker_deleted_before_the_commit_refuses_all_of_it(store: MemoryStore) -> None:
+    blocker, first = job(), job()
+    await store.enqueue([blocker])
+    transaction = await store.begin()
+    await transaction.enqueue([first])
+    await transaction.enqueue([job(after=(blocker.id,))])
+    await store.delete([blocker.id])
+    with pytest.raises(BadJob, match="no job"):
+        await transaction.commit()
+    assert (await store.stats()).count() == 0
+
+
+async def test_a_transaction_begun_again_remembers_nothing(store: MemoryStore) -> None:
+    heard: list[str] = []
+    transaction = await store.begin()
+    await transaction.enqueue([dropped := job()])
+    transaction.after_commit(lambda: heard.append("dropped"))
+    await transaction.rollback()
+    await transaction.begin()
+    await transaction.enqueue([kept := job()])
+    transaction.after_commit(lambda: heard.append("kept"))
+    await transaction.commit()
+    assert [view and view.state for view in await store.get([dropped.id, kept.id])] == [None, State.READY]
+    assert heard == ["kept"]
+
+
+async def test_what_others_did_in_the_meantime_stands_beside_what_is_committed(store: MemoryStore) -> None:
+    other = MemoryStore(SystemEnvironment(), store.data)
+    await store.enqueue([job(), mine := job()])
+    transaction = await store.begin()
+    await transaction.enqueue([child := job()])
+    claims = await other.claim(await request(other))
+    await other.progress([Progress(claims[0].lease, 50)])
+    await transaction.commit()
+    assert [line.progress for line in await other.get([claims[0].job_id]) if line] == [50]
+    assert await other.settle([Settlement(claims[0].lease, Write(Event.SUCCEED, 0))]) == [Settled.APPLIED]
+    assert [claim.job_id for claim in await other.claim(await request(other, 5))] == [mine.id, child.id]
+
+
+async def test_a_copy_of_the_data_shares_nothing_that_changes(store: MemoryStore) -> None:
+    first = job(unique=Unique(key="k", scope="s"), delay=60)
+    await store.enqueue([first, job(), job(after=(first.id,))])
+    asked = await request(store)
+    (claim,) = await store.claim(asked)
+    await store.settle([Settlement(claim.lease, Write(Event.CONTINUE, 0), then=job())])
+    (claim,) = await store.claim(asked)
+    await store.settle([Settlement(claim.lease, Write(Event.SUSPEND, 0, delay=60), signal="s")])
+    seen = [view for page in [await store.find(JobFilter(), limit=10)] for view in page.jobs]
+    tried = MemoryStore(SystemEnvironment(), store.data.copy())
+    await tried.emit("s", "1")
+    await tried.rewind(60)
+    await tried.pause("default")
+    for claim in await tried.claim(ClaimRequest(worker=asked.worker, tasks=frozenset({TASK}), limit=9)):
+        await tried.settle([Settlement(claim.lease, Write(Event.FAIL, 1, error=BOOM))])
+    await tried.cancel([view.id for view in seen])
+    await tried.retire(asked.worker)
+    assert list((await store.find(JobFilter(), limit=10)).jobs) == seen
+    assert (await store.stats()).count(State.CANCELED, State.FAILED) == 0
+    assert await store.signals(["s"]) == {}
+    assert [view.offline_at for view in await store.workers()] == [None]
+    assert (await store.enqueue([job(unique=Unique(key="k", scope="s"))]))[0].job_id == first.id
 
 
 def test_the_state_of_a_record_is_assigned_in_one_place() -> None:

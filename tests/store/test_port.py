@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -15,10 +16,14 @@ from holdfast.core.lease import Claimed, Extended, Hold, Lease
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
+from holdfast.errors import BadJob
 from holdfast.store import port
 from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.transaction import MemoryTransaction
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.transacting import PostgresTransaction
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.transaction import SqliteTransaction
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 ID = UUID("01890000-0000-7000-8000-000000000001")
@@ -34,6 +39,7 @@ JOB = NewJob(
     tags=("a",),
     expires_in=60.0,
 )
+NEXT = NewJob(id=UUID("01890000-0000-7000-8000-000000000002"), task="t")
 SCHEDULE = port.Schedule(name="s", task="t", cron="0 3 * * *", timezone="UTC", next_at=AT)
 VIEW = port.JobView(
     id=ID,
@@ -48,14 +54,22 @@ VIEW = port.JobView(
     lease_seconds=60.0,
     policy=Policy(),
     start_by=AT,
+    chain_id=ID,
+    continued_by=ID,
+    after=(ID,),
     error=Error("BOOM"),
+)
+CHAIN = port.ChainView(
+    id=ID, task="t", queue="q", created_at=AT, tags=("a",), steps=2, step=ID, step_task="u", state=State.SUCCEEDED, result="1"
 )
 SPOKEN = [
     JOB,
-    Claimed(ID, ID, 1, 0, "t", "q", 5, "{}", Policy(), 60.0, AT, AT, AT),
+    Claimed(ID, ID, 1, 0, "t", "q", 5, "{}", Policy(), 60.0, AT, AT, AT, chain_id=ID, blockers=2),
     Extended(Hold.HELD, AT, cancel_requested=True),
     port.Enqueued(port.Enqueue.EXISTING, ID),
     port.Settlement(LEASE, WRITE),
+    port.Settlement(LEASE, Write(Event.CONTINUE, 0), then=NEXT),
+    port.Settlement(LEASE, Write(Event.SUSPEND, 0, delay=9.5), signal="paid:42"),
     port.Progress(LEASE, 50.0, "step"),
     port.Checkpoint(LEASE, port.Part("p", port.PartState.COMPLETED, 1.0, 2.0, '"data"')),
     port.ClaimRequest(worker=ID, tasks=frozenset({"t"}), limit=5, queues=frozenset({"q"}), first="q", retries_first=True),
@@ -69,10 +83,15 @@ SPOKEN = [
     SCHEDULE,
     port.ScheduleView(schedule=SCHEDULE, due_in=-1.5, last_at=AT, last_job=ID),
     port.Firing(name="s", slot=AT, next_at=AT + timedelta(days=1), job=JOB),
-    port.Retention(failed=5.0),
-    port.JobFilter(states=frozenset({State.READY}), created_from=AT),
+    port.Retention(failed=5.0, signals=60.0),
+    port.JobFilter(states=frozenset({State.READY}), created_from=AT, chain_id=ID),
     VIEW,
     port.Page([VIEW], ID, searched_all=False),
+    CHAIN,
+    port.ChainPage([CHAIN], ID, searched_all=False),
+    port.BlockerView(chain_id=ID, state=State.FAILED, task="t", error=Error("BOOM")),
+    port.ChainsDeleted(answer=port.Answer.NEEDED, chain=ID, needed_by=ID),
+    port.Emitted(first=True, jobs=(ID,), queues=frozenset({"q"})),
     port.AttemptView(attempt=1, worker_id=ID, worker_name="w", claimed_at=AT, event=Event.FAIL, error=Error("BOOM")),
     port.EventView(event=Event.CLAIM, at=AT, state=State.RUNNING, attempt=1),
     port.QueueView(name="q", counts=COUNTS, oldest_waiting=1.5),
@@ -102,6 +121,53 @@ def test_every_store_has_every_operation_with_the_ports_parameters(store: type) 
         asked, given = inspect.signature(operation).parameters, inspect.signature(getattr(store, name)).parameters
         assert list(asked) == list(given), name
         assert [p.default for p in asked.values()] == [p.default for p in given.values()], name
+
+
+@pytest.mark.parametrize("transaction", [MemoryTransaction, SqliteTransaction, PostgresTransaction])
+def test_every_transaction_has_every_operation_with_the_ports_parameters(transaction: type) -> None:
+    operations = {
+        name: method
+        for protocol in (port.Caller, port.Transaction)
+        for name, method in vars(protocol).items()
+        if inspect.isfunction(method) and not name.startswith("_")
+    }
+    assert len(operations) == 9
+    for name, operation in operations.items():
+        asked, given = inspect.signature(operation).parameters, inspect.signature(getattr(transaction, name)).parameters
+        assert list(asked) == list(given), name
+        assert [(p.kind, p.default) for p in asked.values()] == [(p.kind, p.default) for p in given.values()], name
+
+
+# -- what a settlement may say ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("write", "fields", "path"),
+    [
+        (Write(Event.CONTINUE, 0), {}, "settlement.then"),
+        (Write(Event.SUCCEED, 0), {"then": NEXT}, "settlement.then"),
+        (Write(Event.CONTINUE, 0), {"then": JOB}, "id"),
+        (Write(Event.CONTINUE, 0), {"then": msgspec.structs.replace(NEXT, chain_id=NEXT.id)}, "id"),
+        (Write(Event.SUCCEED, 0), {"signal": "paid:42"}, "settlement.signal"),
+        (Write(Event.SUSPEND, 0), {"signal": ""}, "settlement.signal"),
+        (Write(Event.SUSPEND, 0), {"signal": "nul \0"}, "settlement.signal"),
+    ],
+)
+def test_a_settlement_that_contradicts_itself_is_refused(write: Write, fields: dict[str, Any], path: str) -> None:
+    with pytest.raises(BadJob) as refused:
+        port.Settlement(LEASE, write, **fields)
+    assert refused.value.path == path
+
+
+def test_a_write_stands_unless_it_was_refused() -> None:
+    refused = {answer for answer in port.Settled if not answer.accepted}
+    assert refused == {port.Settled.STALE, port.Settled.KEY_TAKEN}
+
+
+@pytest.mark.parametrize("age", [-1.0, math.nan, math.inf])
+def test_signals_are_kept_for_a_number_of_seconds(age: float) -> None:
+    with pytest.raises(BadJob, match=r"retention\.signals"):
+        port.Retention(signals=age)
 
 
 # -- what a worker does, as people see it ----------------------------------------------------------------------------------

@@ -20,8 +20,9 @@ from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
 from holdfast.store.port import ClaimRequest, Settlement, Worker
 from holdfast.store.postgres import PostgresStore, migrate
+from holdfast.store.postgres.asyncpg_line import AsyncpgLine
+from holdfast.store.postgres.caller import PostgresCaller
 from holdfast.store.postgres.marks import MOST_PAIRS, Marks
-from holdfast.store.postgres.rendering import ENQUEUE, calls, render
 from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
@@ -232,9 +233,12 @@ async def start_enqueue(connection: asyncpg.Connection[asyncpg.Record], jobs: li
     """Enqueue in a transaction of the caller's own and leave it open."""
     transaction = connection.transaction()
     await transaction.start()
-    for batch in calls(jobs):
-        await connection.fetch(ENQUEUE.replace("{schema}", "holdfast"), *render(batch))
+    await on(connection).enqueue(jobs)
     return transaction
+
+
+def on(connection: asyncpg.Connection[asyncpg.Record]) -> PostgresCaller:
+    return PostgresCaller(AsyncpgLine(connection), "holdfast", "unheard")
 
 
 def some_jobs(world: Steered, count: int, task: str = "late") -> list[NewJob]:
@@ -384,13 +388,12 @@ async def test_a_retry_that_is_written_early_and_commits_late_is_served(
     await settle_all(store, request)
     await store.enqueue(some_jobs(world, 4))
     late, *others = await store.claim(request)
-    event, state, delay = ("retrying:later", "scheduled", 0.001) if later else ("retrying", "ready", 0.0)
-    sql = "SELECT * FROM holdfast.settle(false, $1, $2, $3, $4, '{1}', '{f}', $5, NULL, NULL, '{BOOM}', '{}', '{NULL}')"
+    event, delay = (Event.RETRY_LATER, 0.001) if later else (Event.RETRY, 0.0)
     connection = await asyncpg.connect(postgres_url)
     try:
         transaction = connection.transaction()
         await transaction.start()
-        await connection.fetch(sql.replace("'{}'", "'{\"\"}'"), [late.job_id], [late.token], [event], [state], [delay])
+        await on(connection).settle(Settlement(late.lease, Write(event, 1, delay=delay, error=Error("BOOM"))))
         for other in others:
             await store.settle([Settlement(other.lease, Write(Event.RETRY, 1, error=Error("BOOM")))])
             (again,) = await store.claim(request)

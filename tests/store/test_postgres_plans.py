@@ -5,8 +5,9 @@ then filled without ANALYZE: the trap that cost other queues seconds per claim. 
 tables, without statistics and with them.
 
 Two schemas, the same operations on both. `small` holds a few thousand jobs, just enough that every index has its second
-level. `large` holds a million ready jobs of fifty other tasks, all ahead of those at hand, 200,000 archived ones, 100,000
-scheduled for next year, each with a deadline before that, and 5,000 that run.
+level. `large` holds a million ready jobs of fifty other tasks, all ahead of those at hand, 200,000 archived ones, half of them
+steps of chains that waited for another job, 100,000 scheduled for next year, each with a deadline before that and waiting for
+a signal, and 5,000 that run.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from uuid_utils.compat import uuid7
 
 from holdfast.core.job import NewJob, Policy, Unique, lane_id
 from holdfast.core.lease import Hold
-from holdfast.core.outcome import Error, Failed, Released, Succeeded
+from holdfast.core.outcome import Continued, Error, Failed, Released, Succeeded, Suspended
 from holdfast.core.retry import Retry
 from holdfast.core.settle import settle
 from holdfast.store.port import Answer, Beat, ClaimRequest, LogLine, Progress, Retention, Settled, Settlement, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.system import SystemEnvironment
+from tests.support.postgres import MAJORS
 from tests.support.probe import Probe, Seen
 
 if TYPE_CHECKING:
@@ -37,13 +39,14 @@ if TYPE_CHECKING:
 
     from holdfast.core.lease import Claimed
     from holdfast.core.outcome import Outcome
+    from tests.support.postgres import GivenServer, PostgresServer, PostgresServers
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("plans")]  # the fill is dear: once is enough
 
 BATCH = 100
 TASKS = ("own.a", "own.b", "own.c")
 OTHERS = tuple(f"other.{n}" for n in range(50))
-BIG = ("job", "ready", "lease", "scheduled", "archive", "deadline")
+BIG = ("job", "ready", "lease", "scheduled", "archive", "deadline", "chain", "blocker", "signal")
 """The tables that grow with the jobs."""
 
 PLANNED = ("on empty tables", "on full tables", "with statistics")
@@ -136,10 +139,20 @@ class Side:
     async def settle(self, claimed: Sequence[Claimed], outcomes: Sequence[Outcome]) -> None:
         """Settle with these outcomes in turn."""
         settlements = [
-            Settlement(job.lease, settle(outcomes[n % len(outcomes)], job.policy.retry, 0, job.claimed_at, lambda: 0.5))
+            Settlement(
+                job.lease,
+                settle(outcome, job.policy.retry, 0, job.claimed_at, lambda: 0.5),
+                then=outcome.then if isinstance(outcome, Continued) else None,
+                signal=outcome.signal if isinstance(outcome, Suspended) else None,
+            )
             for n, job in enumerate(claimed)
+            for outcome in [outcomes[n % len(outcomes)]]
         ]
         assert all(answer.accepted for answer in await self.store.settle(settlements))
+
+    async def continued(self, claimed: Sequence[Claimed], **fields: Any) -> None:
+        """Continue each with a next step of the same task."""
+        await self.settle(claimed, [Continued(NewJob(id=uuid7(), task=job.task, **fields)) for job in claimed])
 
     async def tick(self) -> None:
         """Return once the database's clock has moved on by two milliseconds."""
@@ -337,6 +350,80 @@ async def prune(side: Side, count: int, watched: Watched) -> None:
     assert pruned.count == count
 
 
+async def continue_steps(side: Side, count: int, watched: Watched) -> None:
+    """Plain jobs become chains, and go on."""
+    claimed = await side.running(count)
+    with watched:
+        await side.continued(claimed)
+        again = await side.claim(count)
+        await side.continued(again)
+    await side.succeed(await side.claim(count))
+
+
+async def wait(side: Side, count: int, watched: Watched) -> None:
+    """Half wait each for one of the others, which are chains."""
+    jobs = [NewJob(id=uuid7(), task=TASKS[0], unique=Unique(key=f"{uuid4()}", scope="s")) for _ in range(count)]
+    await side.store.enqueue(jobs)
+    await side.continued(await side.claim(count))
+    claimed = await side.claim(count)
+    with watched:
+        await side.store.enqueue([NewJob(id=uuid7(), task=TASKS[1], after=(job.id,)) for job in jobs])
+        await side.succeed(claimed)
+        waiters = await side.claim(count)
+    assert all(job.blockers == 1 for job in waiters)
+    await side.succeed(waiters)
+
+
+async def read_chains(side: Side, count: int, watched: Watched) -> None:
+    """One waiter reads the results of many chains."""
+    ids = await side.enqueue(count)
+    await side.continued(await side.claim(count))
+    await side.succeed(await side.claim(count))
+    [waiter] = jobs = [NewJob(id=uuid7(), task=TASKS[1], after=tuple(ids))]
+    await side.store.enqueue(jobs)
+    with watched:
+        assert len(await side.store.blockers(waiter.id)) == count
+        assert all(await side.store.chains(ids))
+        [view] = await side.store.get([waiter.id])
+    assert view is not None
+    assert len(view.after) == count
+    await side.succeed(await side.claim(1))
+
+
+async def delete_chains(side: Side, count: int, watched: Watched) -> None:
+    ids = await side.enqueue(count)
+    await side.continued(await side.claim(count))
+    waiters = [NewJob(id=uuid7(), task=TASKS[1], after=(job_id,)) for job_id in ids]
+    await side.store.enqueue(waiters)
+    with watched:
+        deleted = await side.store.delete_chains([waiter.id for waiter in waiters], cascade=True)
+    assert len(deleted.jobs) == 3 * count
+
+
+async def suspend_and_emit(side: Side, count: int, watched: Watched) -> None:
+    signal = f"{uuid4()}"
+    claimed = await side.running(count)
+    with watched:
+        await side.settle(claimed, [Suspended(signal=signal)])
+        emitted = await side.store.emit(signal, "1")
+    assert len(emitted.jobs) == count
+    await side.succeed(await side.claim(count))
+
+
+async def sweep_doubts(side: Side, count: int, watched: Watched) -> None:
+    """Half of the blockers have ended before the waiters were committed; a sweep without doubts reads nothing."""
+    blockers = await side.running(count)
+    transaction = await side.store.begin()
+    await transaction.enqueue([NewJob(id=uuid7(), task=TASKS[1], after=(job.job_id,)) for job in blockers])
+    await side.succeed(blockers[::2])
+    await transaction.commit()
+    with watched:
+        assert await side.store.unblock(count) == len(blockers[::2])
+        assert await side.store.unblock(count) == 0
+    await side.succeed(blockers[1::2])
+    await side.succeed(await side.claim(count))
+
+
 OPERATIONS: dict[str, Callable[[Side, int, Watched], Awaitable[None]]] = {
     "enqueue": enqueue,
     "enqueue unique": enqueue_unique,
@@ -358,6 +445,12 @@ OPERATIONS: dict[str, Callable[[Side, int, Watched], Awaitable[None]]] = {
     "cancel": cancel,
     "get": get,
     "prune": prune,
+    "continue": continue_steps,
+    "wait": wait,
+    "read chains": read_chains,
+    "delete chains": delete_chains,
+    "suspend and emit": suspend_and_emit,
+    "sweep doubts": sweep_doubts,
 }
 
 
@@ -369,11 +462,16 @@ CREATE FUNCTION old_id(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS  -- a UU
     $$ SELECT ('0' || to_hex(x'18000000000'::bigint + n) || '70008000000000000000')::uuid $$;
 CREATE FUNCTION lane_of(n bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
     $$ SELECT (ARRAY[{lanes}])[n % 50 + 1] $$;
+CREATE FUNCTION chain_of(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS  -- two of four archived jobs are a chain
+    $$ SELECT CASE WHEN n NOT BETWEEN {ready} + 1 AND {to_archived} THEN NULL
+        WHEN n % 4 = 1 THEN old_id(n) WHEN n % 4 = 2 THEN old_id(n - 1) END $$;
 """
 
 JOBS = """
-INSERT INTO job (id, place, lane, entry, created_at, run_at, start_by, lease_ms, priority, born, task, queue, args)
-SELECT old_id(n), {place} + n, lane_of(n), lane_of(n), now(), CASE WHEN later THEN now() + interval '1 year' END,
+INSERT INTO job (id, chain_id, blockers, place, lane, entry, created_at, run_at, start_by, lease_ms, priority, born, task,
+    queue, args)
+SELECT old_id(n), chain_of(n), CASE WHEN chain_of(n) = old_id(n) THEN 1 END, {place} + n, lane_of(n), lane_of(n), now(),
+    CASE WHEN later THEN now() + interval '1 year' END,
     CASE WHEN later THEN now() + interval '1 month' END, 60000, 5,
     CASE WHEN later THEN 'scheduled' ELSE 'ready' END, 'other.' || n % 50, 'default', '{{"n": 1}}'
 FROM generate_series(1, {jobs}) n CROSS JOIN LATERAL (SELECT n BETWEEN {to_archived} + 1 AND {to_scheduled} AS later) s
@@ -385,12 +483,23 @@ INSERT INTO lane SELECT lane_of(n), lane_of(n), 'default', 'other.' || n, 5, '[]
 INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved)
 SELECT lane_of(n), {place} + n, old_id(n), now(), 0, 0, false FROM generate_series(1, {ready}) n;
 
-INSERT INTO archive (job_id, lane, finished_at, claimed_at, token, worker, attempt, failures, late, state, result)
-SELECT old_id(n), lane_of(n), now(), now(), gen_random_uuid(), 1, 1, 0, false, 'succeeded', '1'
+INSERT INTO archive (job_id, lane, finished_at, claimed_at, token, worker, attempt, failures, late, state, result, chain,
+    continued_by)
+SELECT old_id(n), lane_of(n), now(), now(), gen_random_uuid(), 1, 1, 0, false, 'succeeded', '1', chain_of(n),
+    CASE WHEN chain_of(n) = old_id(n) THEN old_id(n + 1) END
 FROM generate_series({ready} + 1, {to_archived}) n;
 
-INSERT INTO scheduled (job_id, run_at, attempt, failures)
-SELECT old_id(n), now() + interval '1 year', 0, 0 FROM generate_series({to_archived} + 1, {to_scheduled}) n;
+INSERT INTO chain (id, step, steps)
+SELECT old_id(n), old_id(n + 1), 2 FROM generate_series({ready} + 1, {to_archived}) n WHERE chain_of(n) = old_id(n);
+
+INSERT INTO blocker (job_id, position, chain_id, ended)
+SELECT old_id(n), 0, old_id(n - 1), true FROM generate_series({ready} + 1, {to_archived}) n WHERE chain_of(n) = old_id(n);
+
+INSERT INTO signal (name, data, emitted_at, emitted_by)
+SELECT 'old ' || n, '1', now(), '' FROM generate_series({ready} + 1, {to_archived}) n;
+
+INSERT INTO scheduled (job_id, run_at, attempt, failures, signal)
+SELECT old_id(n), now() + interval '1 year', 0, 0, 'never ' || n FROM generate_series({to_archived} + 1, {to_scheduled}) n;
 
 INSERT INTO deadline (job_id, at)
 SELECT old_id(n), now() + interval '1 month' FROM generate_series({to_archived} + 1, {to_scheduled}) n;
@@ -435,6 +544,15 @@ class Counts:
     by_plan: dict[str, dict[str, list[Seen]]]
     seq_scans: dict[str, dict[str, int]]
     """By operation: how often the store has read each big table from end to end so far, on plans made on empty tables."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(major, id=f"pg{major}", marks=() if major == MAJORS[-1] else pytest.mark.slow) for major in MAJORS],
+)
+def postgres_server(request: pytest.FixtureRequest, postgres_servers: PostgresServers) -> PostgresServer | GivenServer:
+    """A running server of the newest version; the older one with `--slow`: filling the tables takes half a minute."""
+    return postgres_servers[request.param]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -511,6 +629,18 @@ async def test_heartbeats_stay_hot(counts: Counts) -> None:
     updated_after, hot_after = await side.updates("lease")
     assert updated_after - updated == 30_000
     assert (hot_after - hot) / 30_000 >= 0.95
+
+
+async def test_chains_go_on_hot(counts: Counts) -> None:
+    side = counts.large
+    await side.continued(await side.running(50))
+    updated, hot = await side.updates("chain")
+    for _ in range(20):
+        await side.continued(await side.claim(50))
+    updated_after, hot_after = await side.updates("chain")
+    await side.succeed(await side.claim(50))
+    assert updated_after - updated == 1_000
+    assert (hot_after - hot) / 1_000 >= 0.95
 
 
 async def test_signs_of_life_stay_hot(counts: Counts) -> None:

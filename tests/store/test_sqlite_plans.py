@@ -9,13 +9,16 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 import pytest
+from uuid_utils.compat import uuid7
 
 from holdfast.core.states import State
-from holdfast.store.sqlite import _sql, schema
-from holdfast.store.sqlite.looking import candidates
+from holdfast.store.port import JobFilter
+from holdfast.store.sqlite import _sql, chaining, looking, schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+CHAIN = uuid7()
 
 SCANS = {
     "reap.lapsed": {"lease"},  # one row for each running job
@@ -29,7 +32,7 @@ SCANS = {
     "schedules.schedules": {"holdfast_schedule"},  # as many as the code names
     "writing.last_number": {"holdfast_meta"},  # one row
     "writing.advance": {"holdfast_meta"},
-    "moving.any_blocker": {"holdfast_blocker"},  # stops at the first row
+    "moving.any_blocked": {"holdfast_blocked"},  # stops at the first row
 }
 """Tables a statement may read from end to end, and why."""
 
@@ -61,7 +64,7 @@ def scanned(lines: list[str]) -> set[str]:
     return found - NOT_TABLES
 
 
-@pytest.mark.parametrize("name", [name for name in statements() if not name.startswith("find.")])
+@pytest.mark.parametrize("name", [name for name in statements() if not name.startswith("find")])
 def test_statement_finds_its_rows_by_an_index(name: str) -> None:
     statement = _sql.sql(name).replace("{ids}", "?, ?")
     lines = plan(statement)
@@ -90,7 +93,30 @@ def test_a_bounded_look_needs_no_sort_before_its_bound(name: str) -> None:
     "states",
     [None, {State.RUNNING}, {State.READY, State.SCHEDULED}, {State.FAILED, State.CANCELED}, {State.READY, State.FAILED}],
 )
-def test_lists_walk_backwards_from_the_newest(states: set[State] | None) -> None:
-    lines = plan(candidates(None if states is None else frozenset(states)))
+@pytest.mark.parametrize("what", ["jobs", "steps of a chain", "chains"])
+def test_lists_walk_backwards_from_the_newest(what: str, states: set[State] | None) -> None:
+    of = CHAIN if what == "steps of a chain" else None
+    where = JobFilter(states=None if states is None else frozenset(states), chain_id=of)
+    lines = plan((chaining if what == "chains" else looking).candidates(where))
     assert scanned(lines) == set(), lines
     assert not any("TEMP B-TREE" in line for line in lines), lines
+
+
+def test_steps_of_a_chain_are_found_by_its_index_and_plain_jobs_are_not_in_it() -> None:
+    lines = plan(looking.candidates(JobFilter(chain_id=CHAIN)))
+    assert any("USING INDEX holdfast_job_chain" in line for line in lines), lines
+    assert "chain_id IS NOT NULL" in schema.snapshot().split("holdfast_job_chain")[1].split(";")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("moving.waits", "holdfast_blocker_of (waiter_id=? AND ended=?)"),
+        ("moving.steps", "holdfast_job_chain (chain_id=?)"),
+        ("emit.suspended", "holdfast_scheduled_signal (signal=?)"),
+        ("prune.signals", "holdfast_signal_age (emitted_at<?)"),
+    ],
+)
+def test_what_is_looked_for_stands_at_one_end_of_an_index(name: str, index: str) -> None:
+    lines = plan(_sql.sql(name))
+    assert any(line.endswith(f"INDEX {index}") for line in lines), lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -12,13 +12,16 @@ from holdfast.core.abort import AbortReason
 from holdfast.core.job import Policy
 from holdfast.core.lease import Claimed
 from holdfast.errors import Aborted, BadJob
-from holdfast.tasks.context import Abort, Job, Stored
+from holdfast.tasks.abort import Abort
+from holdfast.tasks.channel import Stored
+from holdfast.tasks.context import Job
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from holdfast.core.states import Event
     from holdfast.store.port import Part
+    from holdfast.tasks.channel import Transactor
 
 NOW = datetime.now(UTC)
 
@@ -27,11 +30,17 @@ class Book:
     """A channel that writes down what it is told, by a clock that is moved by hand."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.seconds = 0.0
         self.written: list[tuple[float, str, str]] = []
 
     def monotonic(self) -> float:
-        return self.now
+        return self.seconds
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds)
+
+    def transactor(self) -> Transactor:
+        raise NotImplementedError
 
     def progress(self, percent: float, step: str, message: str) -> None:
         self.written.append((percent, step, message))
@@ -66,7 +75,7 @@ def test_progress_that_barely_moves_is_passed_on_after_half_a_second(job: Job, b
     job.progress(10)
     job.progress(10.1)
     assert len(book.written) == 1
-    book.now = 0.6
+    book.seconds = 0.6
     job.progress(10.2)
     assert [percent for percent, _, _ in book.written] == [10, 10.2]
 

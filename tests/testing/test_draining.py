@@ -25,8 +25,8 @@ from holdfast import (
     Retry,
     State,
 )
-from holdfast.runtime.portal import BlockingCallOnLoop
 from holdfast.store.port import PartState
+from holdfast.tasks.blocking import BlockingCallOnLoop
 from holdfast.testing import DrainLimit, FakeClock, drain, drain_sync
 
 if TYPE_CHECKING:
@@ -533,6 +533,108 @@ async def test_a_test_that_is_cancelled_leaves_nothing_running(app: Holdfast) ->
     assert ended.is_set()
 
 
+# -- chains, steps and transactions ----------------------------------------------------------------------------------------
+
+
+async def test_chains_and_waiters_run_to_their_end(app: Holdfast) -> None:
+    @app.task(name="second")
+    async def second(n: int) -> int:
+        return n
+
+    @app.task(name="first")
+    async def first(n: int, *, job: Job) -> int:
+        return job.continue_with(second.options(delay=60), n + 1)
+
+    @app.task(name="join")
+    def join(*, job: Job) -> list[int]:
+        return job.results_of(second)
+
+    chains = [await first.start_chain(n) for n in (1, 2)]
+    await join.options(after=chains).enqueue()
+    drained = await drain(app, advance=True)
+    assert [job.task for job in drained] == ["first", "first", "second", "second", "join"]
+    assert [job.result for job in drained] == [None, None, 2, 3, [2, 3]]
+    assert [job.state for job in drained] == [State.SUCCEEDED] * 5
+
+
+async def test_a_taken_key_of_the_next_step_fails_the_attempt(app: Holdfast) -> None:
+    @app.task(name="single", executor="outside")
+    def single() -> None: ...
+
+    @app.task(name="first", retry=1)
+    async def first(*, job: Job) -> None:
+        return job.continue_with(single.options(key="only"))
+
+    await single.options(key="only").enqueue()
+    chain = await first.start_chain()
+    (job,) = await drain(app)
+    assert job.state is State.FAILED
+    assert job.error is not None
+    assert "KEY_TAKEN" in job.error.message
+    assert (await chain.view()).steps == 1
+
+
+async def test_sleeps_pass_with_the_clock_and_signals_are_waited_for(app: Holdfast, clock: FakeClock) -> None:
+    await _sleeps(app, clock)
+
+
+async def _sleeps(app: Holdfast, clock: FakeClock) -> None:
+    steps: list[int] = []
+
+    @app.task(name="order")
+    async def order(*, job: Job) -> Any:
+        await job.step("once", lambda: steps.append(1))
+        await job.sleep(timedelta(days=1))
+        try:
+            await job.wait_for("never", timeout=3600)
+        except TimeoutError:
+            return await job.wait_for("paid")
+
+    begun = clock.monotonic()
+    await order.enqueue()
+    (job,) = await drain(app, advance=True)
+    assert job.state is State.SCHEDULED  # it waits for the signal alone: no time that passes wakes it
+    assert clock.monotonic() - begun == pytest.approx(86400 + 3600, abs=60)
+    await app.signal("paid", {"amount": 7})
+    (job,) = await drain(app)
+    assert (job.state, job.result) == (State.SUCCEEDED, {"amount": 7})
+    assert steps == [1]
+
+
+async def test_transactions_commit_with_the_job_or_not_at_all(app: Holdfast) -> None:
+    @app.task(name="receipt")
+    async def receipt() -> None: ...
+
+    @app.task(name="order", retry=Retry(max_attempts=2, initial=0.0))
+    async def order(*, job: Job) -> str:
+        async with job.transaction() as tx:
+            await receipt.options(conn=tx).enqueue()
+            tx.complete("completed")
+            if job.attempt == 1:
+                raise ValueError("undo it")
+        raise ValueError("too late")
+
+    @app.task(name="atomic", atomic=True)
+    def atomic(*, job: Job) -> int:
+        receipt.options(conn=job.tx_sync).enqueue_sync()
+        return job.attempt
+
+    await order.enqueue()
+    await atomic.enqueue()
+    drained = await drain(app)
+    assert {job.task: job.result for job in drained} == {"order": "completed", "atomic": 1, "receipt": None}
+    assert len(drained.of(receipt)) == 2
+
+
+async def test_tasks_that_nobody_runs_are_left_alone(app: Holdfast) -> None:
+    @app.task(executor="outside")
+    def approval() -> None: ...
+
+    handle = await approval.enqueue()
+    assert not await drain(app)
+    assert await handle.state() is State.READY
+
+
 async def test_sqlite_is_drained_with_the_same_clock(tmp_path: Path, clock: FakeClock) -> None:
     app = Holdfast(f"sqlite:///{tmp_path}/jobs.db", environment=clock)
     await _travels(app, clock)
@@ -557,3 +659,14 @@ async def _travels(app: Holdfast, clock: FakeClock) -> None:
         assert clock.monotonic() == pytest.approx(3610, abs=60)
         await drain(app, until=timedelta(hours=1))
         assert clock.monotonic() == pytest.approx(7210, abs=60)
+
+
+async def test_sleeps_pass_on_sqlite_too(tmp_path: Path, clock: FakeClock) -> None:
+    async with Holdfast(f"sqlite:///{tmp_path}/jobs.db", environment=clock) as app:
+        await _sleeps(app, clock)
+
+
+async def test_sleeps_pass_on_a_database_with_a_clock_of_its_own(postgres_url: str, clock: FakeClock) -> None:
+    # a schema of its own: the clock's seed gives the same ids to every test
+    async with Holdfast(f"{postgres_url}?schema=sleeps", environment=clock) as app:
+        await _sleeps(app, clock)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
-from holdfast import Aborted, AbortReason, Holdfast, Job
+from holdfast import Aborted, AbortReason, BadSetting, Holdfast, Job
 from holdfast.core.states import Event
 from holdfast.store.port import Part, PartState
+from holdfast.tasks.continuing import Continue
 from holdfast.testing import fake_job
 
 app = Holdfast("memory://")
@@ -84,3 +86,63 @@ def test_it_is_a_job_of_its_task() -> None:
     assert isinstance(job, Job)
     assert (job.task, job.queue, job.failures) == ("render", "video", 0)
     assert fake_job().id != fake_job().id
+
+
+@app.task(name="ship")
+async def ship(number: int) -> str:
+    return f"shipped {number}"
+
+
+@app.task(name="order")
+async def order(number: int, *, job: Job) -> str:
+    await job.step("charge", charge, number)
+    await job.sleep(3600)
+    paid = await job.wait_for(f"paid:{number}", timeout=60, type=int)
+    return job.continue_with(ship.options(priority=8), paid)
+
+
+def charge(number: int) -> int:
+    return 10 * number
+
+
+async def test_a_continuation_can_be_looked_at() -> None:
+    job = fake_job(order, signals={"paid:4": 40})
+    given: Any = await order(4, job=job)
+    assert isinstance(given, Continue)
+    assert given.call is not None
+    assert given.call.task is ship
+    assert (given.job.args, given.job.priority) == ('{"number":40}', 8)
+
+
+async def test_steps_run_and_waits_are_over_at_once() -> None:
+    job = fake_job(order, signals={"paid:4": 40})
+    await order(4, job=job)
+    assert [part.name for part in job.records.checkpoints] == ["step:charge", "sleep:1", "wait:paid:4"]
+    slept, waited = job.records.suspensions
+    assert (slept.signal, waited.signal) == (None, "paid:4")
+    assert job.data("step:charge") == 40
+
+
+async def test_a_signal_that_is_not_given_is_a_time_out_or_a_mistake() -> None:
+    with pytest.raises(TimeoutError, match="paid:4"):
+        await order(4, job=fake_job(order))
+    with pytest.raises(BadSetting, match=r"fake_job\(signals="):
+        await fake_job().wait_for("paid")
+
+
+async def test_a_step_that_an_earlier_attempt_stored_is_recalled() -> None:
+    job = fake_job(order, parts={"step:charge": 7}, attempt=2)
+    assert await job.step("charge", charge, 4) == 7
+
+
+def test_results_of_blockers_are_given() -> None:
+    job = fake_job(after=[(ship, "one"), (ship, "two")])
+    assert job.results(ship, ship) == ("one", "two")
+    assert job.results_of(ship) == ["one", "two"]
+    assert [view.task for view in job.blockers] == ["ship", "ship"]
+
+
+async def test_a_transaction_needs_a_store() -> None:
+    with pytest.raises(BadSetting, match="a fake job has no store"):
+        async with fake_job().transaction():
+            pass

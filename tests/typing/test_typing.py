@@ -59,6 +59,13 @@ def test_wrong_calls_are_refused_and_right_ones_are_not(refusals: dict[int, tupl
         ("await optional_job.enqueue(1, name=2)", 'has incompatible type "int"; expected "str"'),
         ("await with_job.enqueue()", 'actual type "ArgsMissing"'),
         ('await with_job.enqueue("1", "a")', 'No overload variant of "enqueue"'),
+        (
+            'job.continue_with(plain, "1", "a")',
+            'Argument 2 to "continue_with" of "Job" has incompatible type "str"; expected "int"',
+        ),
+        ("job.continue_with(plain, 1)", 'Missing positional argument "name" in call to "continue_with"'),
+        ('job.continue_with(with_job, "1", "a")', 'has incompatible type "str"; expected "int"'),
+        ("return job.continue_with(blocking, 1)", 'got "float", expected "str"'),
     ],
 )
 def test_a_refusal_names_the_argument_at_fault(refusals: dict[int, tuple[str, str]], call: str, words: str) -> None:

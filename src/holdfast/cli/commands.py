@@ -18,7 +18,8 @@ Exit codes: 0 done, 1 error, 2 wrong usage, 3 not found, 130 interrupted.
 """
 
 GROUPS: Final = {
-    "jobs": "List, explain, retry, cancel and delete jobs.",
+    "jobs": "List, explain, retry, cancel, complete and delete jobs.",
+    "chains": "List, show, cancel, retry and delete chains.",
     "queues": "List, pause and resume queues.",
     "workers": "List, disable and enable workers.",
     "schedules": "List what is enqueued again and again.",
@@ -35,6 +36,14 @@ COMMANDS: Final = {
     "jobs retry": "steering:retry",
     "jobs cancel": "steering:cancel",
     "jobs delete": "steering:delete",
+    "jobs complete": "outside:complete",
+    "jobs fail": "outside:fail",
+    "chains ls": "chains:ls",
+    "chains show": "chains:show",
+    "chains retry": "chaining:retry",
+    "chains cancel": "chaining:cancel",
+    "chains delete": "chains:delete",
+    "signal": "outside:signal",
     "queues ls": "queues:ls",
     "queues pause": "queues:pause",
     "queues resume": "queues:resume",

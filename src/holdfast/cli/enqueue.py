@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from holdfast.app import Holdfast
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common, Mistake, Yes, run, seconds, tell
+from holdfast.cli.embedded import embedding
 from holdfast.cli.loading import another_store, load_app
 from holdfast.config import load
 from holdfast.core.job import NewJob, OnConflict, Unique
@@ -96,13 +97,13 @@ def enqueue(
         expires_in=expires_in,
     )
     limit = None if timeout is None else seconds(timeout, "--timeout")
-    if target is not None:
+    if target is not None or embedding.get() is not None:
         if common.url is not None:
             raise Mistake("give --app or --url, not both: an app has its own store")
         found = load_app(target)
         if task not in found.tasks:
             names = "\n  ".join(sorted(found.tasks)) or "(none)"
-            raise Mistake(f"{target} declares no task {task!r}. It declares:\n  {names}")
+            raise Mistake(f"{target or 'the app'} declares no task {task!r}. It declares:\n  {names}")
         if (warning := another_store(found, loaded)) is not None:
             output.note(f"warning: {warning}")
         call = found.tasks[task].call_text(_by_name(text, found.tasks[task]), cast("JobOptions", options))
@@ -131,10 +132,10 @@ async def _through(app: Holdfast, call: Call[Any], common: Common, *, wait: bool
         if not wait:
             return output.OK
         try:
-            view = await app.desk.wait(handle.id, limit)
+            view = await app.client().wait(handle.id, limit)
         except TimeoutError:
             raise _still(handle.id, limit) from None
-        return _ended(view, common)
+        return _ended(app.opened(view), common)
 
 
 # --- without it ---------------------------------------------------------------------------------------------------------
@@ -152,15 +153,18 @@ def _unchecked(task: str, text: str, options: dict[str, Any]) -> NewJob:
 
 
 async def _end(store: Store, job_id: UUID, limit: float | None) -> JobView:
-    """Look until the job is terminal. Another process runs it, so there is nothing to be woken by here."""
+    """Look until the job, or the chain it continued, is terminal. Another process runs it: nothing wakes anybody here."""
     loop = asyncio.get_running_loop()
     deadline = None if limit is None else loop.time() + limit
     rest, most = LOOK_EVERY
     while True:
         view = (await store.get([job_id]))[0]
+        if view is not None and view.continued_by is not None:
+            chain = (await store.chains([view.chain_id or view.id]))[0]
+            view = None if chain is None else (await store.get([chain.step]))[0]
         if view is None:
             raise JobNotFound(job_id)
-        if view.state in TERMINAL:
+        if view.state in TERMINAL and view.continued_by is None:
             return view
         if deadline is not None and loop.time() >= deadline:
             raise _still(job_id, limit)

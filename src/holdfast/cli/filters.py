@@ -1,27 +1,31 @@
-"""Which jobs are meant: by id (whole, short or its beginning), or by filter tokens such as `state:failed task:mail.send`."""
+"""Which jobs or chains are meant: by id (whole, short or its beginning), or by filter tokens such as `state:failed task:a`."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from holdfast.cli.common import Mistake, NotThere, seconds
-from holdfast.core.states import LIVE, TERMINAL, WAITING, State
+from holdfast.core.states import STATE_GROUPS, State
 from holdfast.errors import JobNotFound
 from holdfast.store.port import JobFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from datetime import datetime
 
-    from holdfast.store.port import JobView, Store
+    from holdfast.store.port import ChainView, JobView, Store
 
-GROUPS: Final = {"live": LIVE, "waiting": WAITING, "ended": TERMINAL}
-"""Words for several states."""
-TOKENS: Final = ("state", "task", "queue", "tag", "key", "since", "before")
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    Search = Callable[[int, UUID | None], Awaitable[tuple[Sequence[T], UUID | None]]]
+    """Looks for at most so many, from a cursor on; returns them and where to go on."""
+
+TOKENS: Final = ("state", "task", "queue", "tag", "key", "chain", "since", "before")
 SHORTEST_PREFIX: Final = 8
 PAGE: Final = 500
 SHOWN_CANDIDATES: Final = 5
@@ -45,6 +49,8 @@ def job_filter(tokens: Sequence[str], now: datetime, *, states: frozenset[State]
     for name, field in times.items():
         if name in given:
             given[field] = now - timedelta(seconds=seconds(given.pop(name), f"{name}:"))
+    if "chain" in given:
+        given["chain_id"] = _whole_id(given.pop("chain"))
     given.setdefault("states", states)
     return JobFilter(**given)
 
@@ -116,45 +122,75 @@ async def one_job(store: Store, word: str) -> JobView:
     return view
 
 
-async def first_page(
-    store: Store, where: JobFilter, *, limit: int, after: UUID | None
-) -> tuple[list[JobView], UUID | None, bool]:
+def jobs_where(store: Store, where: JobFilter) -> Search[JobView]:
+    """Return the search for the jobs of a filter."""
+
+    async def search(limit: int, after: UUID | None) -> tuple[Sequence[JobView], UUID | None]:
+        page = await store.find(where, limit=limit, after=after)
+        return page.jobs, page.after
+
+    return search
+
+
+def chains_where(store: Store, where: JobFilter) -> Search[ChainView]:
+    """Return the search for the chains of a filter."""
+
+    async def search(limit: int, after: UUID | None) -> tuple[Sequence[ChainView], UUID | None]:
+        page = await store.find_chains(where, limit=limit, after=after)
+        return page.chains, page.after
+
+    return search
+
+
+async def listed(search: Search[T], *, limit: int, after: UUID | None, everything: bool) -> tuple[list[T], UUID | None, bool]:
+    """Return what a list shows: the newest matches, or all of them. As `first_page`."""
+    if not everything:
+        return await first_page(search, limit=limit, after=after)
+    return [one async for one in matching(search, limit=None, after=after)], None, True
+
+
+async def first_page(search: Search[T], *, limit: int, after: UUID | None) -> tuple[list[T], UUID | None, bool]:
     """Return the newest matches, where to go on (`None`: there are no more), and whether the search was not given up early.
 
     Each search of a store is bounded; after some of them a person should hear that nothing was found rather than wait.
     """
-    jobs: list[JobView] = []
+    found: list[T] = []
     for _ in range(SEARCHES):
-        page = await store.find(where, limit=limit - len(jobs), after=after)
-        jobs += page.jobs
-        after = page.after
-        if after is None or len(jobs) >= limit:
-            return jobs, after, True
-    return jobs, after, False
+        page, after = await search(limit - len(found), after)
+        found += page
+        if after is None or len(found) >= limit:
+            return found, after, True
+    return found, after, False
 
 
-async def matching(store: Store, where: JobFilter, *, limit: int | None, after: UUID | None = None) -> AsyncIterator[JobView]:
-    """Go through the jobs of a filter, newest first, also past the bound of one search."""
+async def matching(search: Search[T], *, limit: int | None, after: UUID | None = None) -> AsyncIterator[T]:
+    """Go through the matches, newest first, also past the bound of one search."""
     count = 0
     while limit is None or count < limit:
-        page = await store.find(where, limit=PAGE if limit is None else min(PAGE, limit - count), after=after)
-        for job in page.jobs:
-            yield job
-        count += len(page.jobs)
-        after = page.after
+        page, after = await search(PAGE if limit is None else min(PAGE, limit - count), after)
+        for one in page:
+            yield one
+        count += len(page)
         if after is None:
             return
+
+
+def _whole_id(value: str) -> UUID:
+    try:
+        return UUID(value)
+    except ValueError:
+        raise Mistake(f"chain:{value}: needs the whole id of the first job, as `holdfast chains ls --json` shows it") from None
 
 
 def _states(value: str) -> frozenset[State]:
     found: frozenset[State] = frozenset()
     for word in value.split(","):
-        if word in GROUPS:
-            found |= GROUPS[word]
+        if word in STATE_GROUPS:
+            found |= STATE_GROUPS[word]
         elif word in set(State):
             found |= {State(word)}
         else:
-            raise Mistake(f"state:{value}: {word!r} is none of {', '.join(State)}, nor {', '.join(GROUPS)}")
+            raise Mistake(f"state:{value}: {word!r} is none of {', '.join(State)}, nor {', '.join(STATE_GROUPS)}")
     return found
 
 

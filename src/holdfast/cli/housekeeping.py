@@ -2,17 +2,24 @@
 
 import asyncio
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common, Mistake, Yes, run, store_url
-from holdfast.cli.filters import matching
+from holdfast.cli.filters import jobs_where, matching
 from holdfast.cli.output import Column
 from holdfast.config import load
-from holdfast.core.states import TERMINAL
-from holdfast.store.port import JobFilter, Retention, Store
+from holdfast.core.states import TERMINAL, State
+from holdfast.store.port import ChainView, JobFilter, JobView, Retention, Store
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 BATCH = 5_000
+CHAINS = 500
+"""Chains that are looked at together."""
 
 
 def migrate(url: str | None = None, /, *, common: Common = COMMON) -> None:
@@ -49,15 +56,17 @@ def prune(
     succeeded: str | None = None,
     failed: str | None = None,
     canceled: str | None = None,
+    signals: str | None = None,
     dry_run: Yes = False,
     common: Common = COMMON,
 ) -> None:
-    """Delete jobs that ended long ago, with all their records.
+    """Delete jobs that ended long ago, with all their records, and signals that were emitted long ago.
 
     Example: holdfast prune --succeeded 7d --failed never
 
-    What is not given is taken from the settings retention_succeeded, retention_failed and retention_canceled. Workers
-    prune by themselves too: by these settings where they are set, else by the retention that their app declares.
+    What is not given is taken from the settings retention_succeeded, retention_failed, retention_canceled and
+    retention_signals. The steps of a chain are kept until its last one is old enough. Workers prune by themselves too: by
+    these settings where they are set, else by the retention that their app declares.
 
     Parameters
     ----------
@@ -67,14 +76,13 @@ def prune(
         How long failed ones are.
     canceled
         How long canceled ones are.
+    signals
+        How long signals are, from when they were emitted.
     dry_run
-        Only count. Looks at every job that has ended, so it may take a while.
+        Only count jobs. Looks at every job that has ended, so it may take a while.
     """
-    flags = {"retention_succeeded": succeeded, "retention_failed": failed, "retention_canceled": canceled}
-    settings = load(flags).settings
-    retention = Retention(
-        succeeded=settings.retention_succeeded, failed=settings.retention_failed, canceled=settings.retention_canceled
-    )
+    given = {"succeeded": succeeded, "failed": failed, "canceled": canceled, "signals": signals}
+    retention = load({f"retention_{name}": value for name, value in given.items()}).settings.retention
 
     async def work(store: Store) -> None:
         if dry_run:
@@ -106,11 +114,24 @@ async def _old(store: Store, retention: Retention) -> Counter[str]:
     now = await store.now()
     bounds = {state: now - timedelta(seconds=age) for state, age in retention.seconds().items()}
     counts: Counter[str] = Counter()
-    async for job in matching(store, JobFilter(states=TERMINAL), limit=None):
-        bound = bounds.get(job.state)
-        if bound is not None and job.finished_at is not None and job.finished_at <= bound:
+    steps: Counter[UUID] = Counter()
+    """By their chain: they go when its last step does."""
+    async for job in matching(jobs_where(store, JobFilter(states=TERMINAL)), limit=None):
+        if job.chain_id is not None:
+            steps[job.chain_id] += 1
+        elif _is_old(job, bounds):
             counts[job.state] += 1
+    ids = list(steps)
+    for start in range(0, len(ids), CHAINS):
+        for chain in await store.chains(ids[start : start + CHAINS]):
+            if chain is not None and _is_old(chain, bounds):
+                counts[chain.state] += steps[chain.id]
     return counts
+
+
+def _is_old(ended: JobView | ChainView, bounds: Mapping[State, datetime]) -> bool:
+    bound = bounds.get(ended.state)
+    return bound is not None and ended.finished_at is not None and ended.finished_at <= bound
 
 
 def config(*, common: Common = COMMON) -> None:

@@ -1,16 +1,17 @@
 """`holdfast jobs ls`, `show` and `why`: which jobs there are, how one of them went, and why it is not running."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common, Mistake, Yes, run
-from holdfast.cli.filters import first_page, job_filter, job_id, matching, one_job
+from holdfast.cli.filters import job_filter, job_id, jobs_where, listed, one_job
 from holdfast.cli.output import Column
-from holdfast.cli.why import look, reasons
+from holdfast.cli.why import SHOWN_BLOCKERS, counted, look, reasons
 from holdfast.core.states import TERMINAL, State
-from holdfast.store.port import EventView, JobView, Store
+from holdfast.store.port import BlockerView, ChainView, EventView, JobView, Store
 from holdfast.tasks.report import Report, make_report
 
 COLUMNS = (
@@ -35,8 +36,8 @@ def ls(
 
     Example: holdfast jobs ls state:failed task:mail.send since:1h
 
-    Tokens: state:ready,running (or live, waiting, ended), task:, queue:, tag:, key:, since:1h, before:7d. A job is listed
-    when all of them hold. Without tokens: every job.
+    Tokens: state:ready,running (or live, waiting, ended), task:, queue:, tag:, key:, chain:ID (its steps), since:1h, before:7d.
+    A job is listed when all of them hold. Without tokens: every job.
 
     Parameters
     ----------
@@ -56,14 +57,11 @@ def ls(
         now = await store.now()
         where = job_filter(filters, now)
         start = None if after is None else await job_id(store, after)
-        if everything:
-            jobs, cursor, whole = [job async for job in matching(store, where, limit=None, after=start)], None, True
-        else:
-            jobs, cursor, whole = await first_page(store, where, limit=limit, after=start)
+        jobs, cursor, whole = await listed(jobs_where(store, where), limit=limit, after=start, everything=everything)
         if common.as_json:
             output.print_json({"jobs": [job_json(job) for job in jobs], "after": cursor, "searched_all": whole})
             return
-        output.print_table(COLUMNS, [_row(job, now) for job in jobs], empty="no jobs" + (" match" if filters else ""))
+        output.print_table(COLUMNS, [row(job, now) for job in jobs], empty="no jobs" + (" match" if filters else ""))
         if cursor is not None:
             said = "there are more" if whole else "only the newest jobs were searched"
             output.note(f"… {said}: --all, or go on with --after {cursor}")
@@ -72,7 +70,7 @@ def ls(
 
 
 def show(job: str, /, *, events: Yes = False, common: Common = COMMON) -> None:
-    """Show one job: where it stands, attempts, stages, parts, args, result, error with traceback.
+    """Show one job: where it stands, its chain and its blockers, attempts, stages, parts, args, result, error with traceback.
 
     Example: holdfast jobs show 01890a5d-ac96-774b-bcce-b302099a8057 --events
 
@@ -88,11 +86,15 @@ def show(job: str, /, *, events: Yes = False, common: Common = COMMON) -> None:
         view = await one_job(store, job)
         log = await store.events(view.id)
         report = make_report(view, await store.attempts(view.id), log, await store.parts(view.id), await store.now())
+        blockers = await store.blockers(view.id) if view.after else []
+        chain = (await store.chains([view.chain_id]))[0] if view.chain_id is not None else None
         if common.as_json:
             record = job_json(view) | {"report": output.fields(report) | {"result": output.raw(report.result)}}
+            record["blockers"] = [output.fields(one) | {"result": output.raw(one.result)} for one in blockers]
+            record["chain"] = None if chain is None else output.fields(chain) | {"result": output.raw(chain.result)}
             output.print_json(record | ({"events": log} if events else {}))
             return
-        for line in described(view, report):
+        for line in described(view, report, chain, blockers):
             print(line)
         if events:
             print("\nevents")
@@ -107,8 +109,8 @@ def why(job: str, /, *, common: Common = COMMON) -> None:
 
     Example: holdfast jobs why 01890a5d..9a8057
 
-    Paused queue, not due yet, blocked, no worker that knows the task, all slots busy, a lease whose holder is gone, or how it
-    ended: each reason comes with the command that changes it.
+    Paused queue, not due yet, blocked, asleep or waiting for a signal, to be completed from outside, no worker that knows the
+    task, all slots busy, a lease whose holder is gone, or how it ended: each reason comes with the command that changes it.
 
     Parameters
     ----------
@@ -140,7 +142,7 @@ def job_json(view: JobView) -> dict[str, Any]:
     }
 
 
-def described(view: JobView, report: Report) -> list[str]:
+def described(view: JobView, report: Report, chain: ChainView | None = None, blockers: Sequence[BlockerView] = ()) -> list[str]:
     """Return the page about a job, in lines; whatever came from outside is made harmless."""
     facts: list[tuple[str, object]] = [
         ("queue", f"{view.queue}, priority {view.priority}"),
@@ -152,7 +154,9 @@ def described(view: JobView, report: Report) -> list[str]:
     facts += [("key", f"{view.key} (scope {view.scope})")] * (view.key is not None)
     facts += [("tags", ", ".join(view.tags))] * bool(view.tags)
     facts += [("requires", ", ".join(view.requires))] * bool(view.requires)
-    facts += [("waits for", ", ".join(map(str, view.waits_for)))] * bool(view.waits_for)
+    facts += [("chain", _chain(chain))] if chain is not None else []
+    facts += [("continued by", view.continued_by)] * (view.continued_by is not None)
+    facts += [("after", line) for line in _blockers(blockers)]
     facts += [("asked to stop", "yes")] * (view.cancel_requested and view.state is State.RUNNING)
     facts += [("progress", _progress(view))] * (view.progress is not None)
     facts += [("lease", _lease(view))] * (view.expires_at is not None)
@@ -165,7 +169,13 @@ def described(view: JobView, report: Report) -> list[str]:
         lines += ["", "traceback", _indented(view.error.traceback)]
     hint = view.state in TERMINAL and view.state is not State.SUCCEEDED
     lines += ["", f"to run it again: holdfast jobs retry {view.id}"] * hint
+    lines += ["", f"to see its chain: holdfast chains show {view.chain_id}"] * (chain is not None)
     return lines
+
+
+def row(job: JobView, now: Any) -> tuple[object, ...]:
+    """Return the cells of a job, for `COLUMNS`."""
+    return job.id, job.shown, job.task, job.queue, job.attempt, output.when(job.created_at, now), _detail(job)
 
 
 def event_line(event: EventView) -> str:
@@ -176,10 +186,6 @@ def event_line(event: EventView) -> str:
     parts += [f"by {event.actor}"] * bool(event.actor)
     parts += [f"({event.detail})"] * bool(event.detail)
     return output.harmless("  ".join(parts))
-
-
-def _row(job: JobView, now: Any) -> tuple[object, ...]:
-    return job.id, job.shown, job.task, job.queue, job.attempt, output.when(job.created_at, now), _detail(job)
 
 
 def _detail(job: JobView) -> str:
@@ -193,6 +199,25 @@ def _detail(job: JobView) -> str:
     else:
         text = job.args
     return text
+
+
+def _chain(chain: ChainView) -> str:
+    return f"{chain.id}, {chain.steps} step(s), {chain.state}"
+
+
+def _blockers(blockers: Sequence[BlockerView]) -> list[str]:
+    """Return what it waits or waited for; of many, how they stand and the first that have not ended."""
+    if len(blockers) <= SHOWN_BLOCKERS:
+        return [_blocker(one) for one in blockers]
+    first = [one for one in blockers if one.state is not None and one.state not in TERMINAL] or blockers
+    lines = [_blocker(one) for one in first[:SHOWN_BLOCKERS]]
+    how = f"{len(blockers)} chains: {counted([one.state for one in blockers])}"
+    return [how, *lines, f"… {len(blockers) - len(lines)} more: --json"]
+
+
+def _blocker(blocker: BlockerView) -> str:
+    how = "gone: deleted or pruned" if blocker.state is None else f"{blocker.state}, {blocker.task}"
+    return f"{blocker.chain_id} ({how})"
 
 
 def _progress(view: JobView) -> str:

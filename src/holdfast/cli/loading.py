@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.app import Holdfast
+from holdfast.cli.embedded import embedding
 from holdfast.connect import same_store, without_password
 from holdfast.errors import BadSetting, HoldfastError
 
@@ -26,9 +27,11 @@ STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
 def load_app(target: str | None) -> Holdfast:
     """Return the app that MODULE:APP names (MODULE alone: its `app`). The current folder is on the path.
 
-    Raises `BadSetting`: what Holdfast refuses in the module is told with its place, what else the module raises with its own
-    frames only.
+    Inside another program it is that program's app, and none has to be named. Raises `BadSetting`: what Holdfast refuses in
+    the module is told with its place, what else the module raises with its own frames only.
     """
+    if not target and (around := embedding.get()) is not None:
+        return around.app
     if not target:
         raise BadSetting(
             "which app? Name it as MODULE:APP, such as: holdfast worker shop.jobs:app\n"

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.cli.embedded import embedding
 from holdfast.cli.output import OK, note
 
 if TYPE_CHECKING:
@@ -97,4 +98,6 @@ class _Child:
 
 def own_command(arguments: Sequence[str]) -> list[str]:
     """Return the command that runs the same worker without watching."""
-    return [sys.executable, "-m", "holdfast", *(word for word in arguments if word != "--reload")]
+    around = embedding.get()
+    program = (sys.executable, "-m", "holdfast") if around is None else around.command
+    return [*program, *(word for word in arguments if word != "--reload")]

@@ -1,7 +1,7 @@
 """`holdfast jobs retry`, `cancel` and `delete`: one job, several, or all that match a filter."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from uuid import UUID
@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common, Mistake, Yes, actor, run, tell
-from holdfast.cli.filters import is_filter, job_filter, job_ids, matching
+from holdfast.cli.filters import is_filter, job_filter, job_ids, jobs_where, matching
 from holdfast.core.states import LIVE, TERMINAL, State
 from holdfast.notify.port import Hint
 from holdfast.store.port import Answer, Store
@@ -34,6 +34,8 @@ class Verb:
     act: Callable[[Store, Sequence[UUID]], Awaitable[list[Answer]]]
     refused: str
     """Why a job may be refused, and what to do."""
+    chained: str
+    """What to do about a step in the middle of a chain; `{chain}` is that."""
 
 
 def retry(*jobs: str, yes: Yes = False, dry_run: Yes = False, limit: Limit = MOST, common: Common = COMMON) -> int:
@@ -58,7 +60,9 @@ def retry(*jobs: str, yes: Yes = False, dry_run: Yes = False, limit: Limit = MOS
         return await store.reopen(ids, by=actor())
 
     states = frozenset({State.FAILED, State.CANCELED})
-    verb = Verb("retry", "to run again", states, act, "it has not ended: cancel it first (holdfast jobs cancel ID)")
+    refused = "it has not ended: cancel it first (holdfast jobs cancel ID)"
+    chained = "it is one of several steps of a chain, which goes on from its last one: holdfast chains retry {chain}"
+    verb = Verb("retry", "to run again", states, act, refused, chained)
     return _steer(verb, jobs, yes=yes, dry_run=dry_run, limit=limit, common=common)
 
 
@@ -87,7 +91,8 @@ def cancel(
     async def act(store: Store, ids: Sequence[UUID]) -> list[Answer]:
         return await store.cancel(ids, by=actor(), reason=reason)
 
-    verb = Verb("cancel", "canceled", LIVE, act, "it has ended already")
+    chained = "it has ended, and its chain goes on. To end that: holdfast chains cancel {chain}"
+    verb = Verb("cancel", "canceled", LIVE, act, "it has ended already", chained)
     return _steer(verb, jobs, yes=yes, dry_run=dry_run, limit=limit, common=common)
 
 
@@ -112,7 +117,9 @@ def delete(*jobs: str, yes: Yes = False, dry_run: Yes = False, limit: Limit = MO
     async def act(store: Store, ids: Sequence[UUID]) -> list[Answer]:
         return await store.delete(ids, by=actor())
 
-    verb = Verb("delete", "deleted", TERMINAL, act, "a blocked job waits for it: cancel that one first")
+    refused = "a live job waits for it, or will be handed its result: cancel that one first"
+    chained = "it is one of several steps of a chain, which is deleted as a whole: holdfast chains delete {chain}"
+    verb = Verb("delete", "deleted", TERMINAL, act, refused, chained)
     return _steer(verb, jobs, yes=yes, dry_run=dry_run, limit=limit, common=common)
 
 
@@ -132,14 +139,23 @@ def _steer(verb: Verb, words: Sequence[str], *, yes: bool, dry_run: bool, limit:
             batch = ids[start : start + BATCH]
             answers.update(zip(batch, await verb.act(store, batch), strict=True))
         await tell(common, Hint(later=True, jobs=frozenset(list(answers)[:MOST_TOLD]), anything=True))
-        return _told(verb, answers, more=more, by_filter=by_filter, as_json=common.as_json)
+        chains = {} if by_filter else await _live_chains(store, answers)
+        return _told(verb, answers, chains, more=more, as_json=common.as_json, by_filter=by_filter)
 
     return run(common, work)
 
 
+async def _live_chains(store: Store, answers: Mapping[UUID, Answer]) -> dict[UUID, UUID]:
+    """Return the chains of those that were refused because they are steps: of what has ended, only if its chain has not."""
+    asked = [job_id for job_id, answer in answers.items() if answer in (Answer.REFUSED, Answer.CHAINED)]
+    steps = {view.id: view.chain_id for view in await store.get(asked) if view is not None and view.chain_id is not None}
+    live = {view.id for view in await store.chains(list(set(steps.values()))) if view is not None and view.state in LIVE}
+    return {step: chain for step, chain in steps.items() if chain in live or answers[step] is Answer.CHAINED}
+
+
 async def _chosen(store: Store, verb: Verb, words: Sequence[str], limit: int) -> tuple[list[UUID], bool]:
     where = job_filter(words, await store.now(), states=verb.states)
-    ids = [job.id async for job in matching(store, where, limit=limit + 1)]
+    ids = [job.id async for job in matching(jobs_where(store, where), limit=limit + 1)]
     return ids[:limit], len(ids) > limit
 
 
@@ -162,7 +178,9 @@ def _count(verb: Verb, ids: Sequence[UUID], *, more: bool) -> str:
     return f"{verb.name} would act on {least} job(s)"
 
 
-def _told(verb: Verb, answers: dict[UUID, Answer], *, more: bool, by_filter: bool, as_json: bool) -> int:
+def _told(
+    verb: Verb, answers: Mapping[UUID, Answer], chains: Mapping[UUID, UUID], *, more: bool, by_filter: bool, as_json: bool
+) -> int:
     counts = Counter(answers.values())
     if as_json:
         output.print_json({"answers": answers, "counts": counts, "more": more})
@@ -173,7 +191,7 @@ def _told(verb: Verb, answers: dict[UUID, Answer], *, more: bool, by_filter: boo
             if answer in (Answer.DONE, Answer.REQUESTED):
                 print(f"{job_id}: {_word(verb, answer)}")
             else:
-                output.note(f"error: {job_id}: {_word(verb, answer)}")
+                output.note(f"error: {job_id}: {_word(verb, answer, chains.get(job_id))}")
     if more:
         output.note("there are more: the cap of --limit was reached; do the same again for the rest")
     if by_filter:  # what changed its state meanwhile is no mistake of the caller's
@@ -183,12 +201,14 @@ def _told(verb: Verb, answers: dict[UUID, Answer], *, more: bool, by_filter: boo
     return output.OK if set(counts) <= {Answer.DONE, Answer.REQUESTED} else output.ERROR
 
 
-def _word(verb: Verb, answer: Answer) -> str:
+def _word(verb: Verb, answer: Answer, chain: UUID | None = None) -> str:
+    chained = f"refused: {verb.chained.replace('{chain}', str(chain or 'ID'))}"
     return {
         Answer.DONE: verb.done,
         Answer.REQUESTED: "asked to stop; its worker ends it",
-        Answer.REFUSED: f"refused: {verb.refused}",
+        Answer.REFUSED: f"refused: {verb.refused}" if chain is None else chained,
         Answer.NOT_FOUND: "not found: it never was, or it was deleted or pruned",
         Answer.KEY_TAKEN: "refused: another live job holds its unique key",
         Answer.NEEDED: f"refused: {verb.refused}",
+        Answer.CHAINED: chained,
     }[answer]

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from holdfast.cli import output
-from holdfast.core.states import State
-from holdfast.store.port import WorkerState
+from holdfast.core.states import TERMINAL, Event, State
+from holdfast.errors import CENTURY
+from holdfast.store.port import PartState, WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from holdfast.store.port import JobView, QueueView, Stats, Store, WorkerView
+    from holdfast.store.port import AttemptView, ChainView, EventView, JobView, Part, QueueView, Stats, Store, WorkerView
 
 GONE: Final = frozenset({WorkerState.OFFLINE, WorkerState.DISABLED})
+WAIT: Final = "wait:"
+"""How the part is called that says for which signal a job waits."""
 SILENT: Final = 60.0
 """Seconds without a sign of life after which a worker is doubted."""
+SHOWN_BLOCKERS: Final = 10
 REAP_EVERY: Final = 5.0
 """Seconds between two looks of a worker for lapsed leases."""
 
@@ -40,13 +45,24 @@ class Situation:
     now: datetime
     queue: QueueView | None = None
     workers: Sequence[WorkerView] = ()
-    blockers: Sequence[JobView] = ()
+    blockers: Sequence[ChainView] = ()
+    chain: ChainView | None = None
+    """Of a step that continued: what has become of it."""
+    last: AttemptView | None = None
+    """Of a job that is tried again: its last attempt."""
+    signals: Sequence[str] = ()
+    """The signals that a suspended job waits for."""
+    suspended: bool = False
     stats: Stats
 
 
 async def look(store: Store, view: JobView) -> Situation:
     """Gather what bears on a job."""
-    blockers = await store.get(view.waits_for)
+    blockers = await store.chains(view.waits_for) if view.waits_for else []
+    chain = (await store.chains([view.chain_id or view.id]))[0] if view.continued_by is not None else None
+    attempts = await store.attempts(view.id) if view.attempt and view.state is State.SCHEDULED else []
+    suspended = view.state is State.SCHEDULED and _last_event(await store.events(view.id)) is Event.SUSPEND
+    parts = await store.parts(view.id) if suspended else []
     queues = {queue.name: queue for queue in await store.queues()}
     return Situation(
         view=view,
@@ -54,6 +70,10 @@ async def look(store: Store, view: JobView) -> Situation:
         queue=queues.get(view.queue),
         workers=await store.workers(),
         blockers=[blocker for blocker in blockers if blocker is not None],
+        chain=chain,
+        last=attempts[-1] if attempts else None,
+        signals=[part.name.removeprefix(WAIT) for part in parts if _awaited(part)],
+        suspended=suspended,
         stats=await store.stats(),
     )
 
@@ -64,12 +84,12 @@ def reasons(situation: Situation) -> list[Reason]:
     if view.state is State.RUNNING:
         return _running(situation)
     if view.finished_at is not None:
-        return [_ended(view)]
+        return [_ended(view) if situation.chain is None else _continued(view, situation.chain)]
     found = []
     if view.state is State.BLOCKED:
         found += _blocked(situation)
     if view.state is State.SCHEDULED:
-        found.append(_scheduled(view, situation.now))
+        found.append(_suspended(situation) if situation.suspended else _scheduled(situation))
     if situation.queue is not None and situation.queue.paused_at is not None:
         found.append(_paused(situation.queue, situation.now))
     found += _served(situation)
@@ -88,6 +108,17 @@ def _ended(view: JobView) -> Reason:
     return Reason(
         code="ended", text=f"it has {view.state}{how}, {after}, at {at}", fix=f"to run it again: holdfast jobs retry {view.id}"
     )
+
+
+def _continued(view: JobView, chain: ChainView) -> Reason:
+    where = f"is {chain.state} at its step {chain.steps}, {chain.step_task}"
+    if chain.state not in TERMINAL:
+        fix = f"why it is there: holdfast jobs why {chain.step}"
+    elif chain.state is State.SUCCEEDED:
+        fix = f"to see it: holdfast chains show {chain.id}"
+    else:
+        fix = f"to have it go on from its last step: holdfast chains retry {chain.id}"
+    return Reason(code="continued", text=f"it has {view.state} and continued; its chain {chain.id} {where}", fix=fix)
 
 
 def _running(situation: Situation) -> list[Reason]:
@@ -136,34 +167,76 @@ def _blocked(situation: Situation) -> list[Reason]:
     view = situation.view
     known = {blocker.id: blocker for blocker in situation.blockers}
     found = []
-    for chain in view.waits_for:
+    if len(view.waits_for) > SHOWN_BLOCKERS:
+        states = counted([blocker.state for blocker in situation.blockers])
+        found.append(Reason(code="blocked", text=f"it waits for {len(view.waits_for)} chains: {states}"))
+    for chain in view.waits_for[:SHOWN_BLOCKERS]:
         blocker = known.get(chain)
-        state = "which is not there any more" if blocker is None else f"{blocker.task}, which is {blocker.shown}"
+        if blocker is None:
+            found.append(Reason(code="blocked", text=f"it waits for chain {chain}, which is not there any more"))
+            continue
+        where = f"{blocker.task}, which is {blocker.state}"
+        if blocker.steps > 1:
+            where = f"{blocker.task}, which is {blocker.state} at its step {blocker.steps}, {blocker.step_task}"
         found.append(
             Reason(
                 code="blocked",
-                text=f"it waits for chain {chain} ({state})",
-                fix=f"see why that one waits: holdfast jobs why {chain}",
+                text=f"it waits for chain {chain} ({where})",
+                fix=f"see why that one waits: holdfast jobs why {blocker.step}",
             )
         )
+    if (rest := len(view.waits_for) - SHOWN_BLOCKERS) > 0:
+        fix = f"all of them: holdfast jobs show {view.id} --json"
+        found.append(Reason(code="blocked", text=f"… and for {rest} more", fix=fix))
     return found or [Reason(code="blocked", text="all it waited for has ended; a worker opens it within a second")]
 
 
-def _scheduled(view: JobView, now: datetime) -> Reason:
-    due = view.run_at
-    left = (due - now).total_seconds() if due is not None else 0.0
+def counted(states: Sequence[State | None]) -> str:
+    """Return how many there are of each state; `None` is one that is gone."""
+    counts = Counter("gone" if state is None else str(state) for state in states)
+    return ", ".join(f"{count} {state}" for state, count in counts.most_common())
+
+
+def _scheduled(situation: Situation) -> Reason:
+    view, last, due = situation.view, situation.last, situation.view.run_at
+    left = (due - situation.now).total_seconds() if due is not None else 0.0
+    how = f"; attempt {last.attempt} ended with {last.error.code}: {last.error.message}" if last and last.error else ""
     at = f"{output.moment(due)} (in {output.span(left)})" if due is not None and left > 0 else "now"
     if view.failures:
         budget = view.policy.retry.max_attempts or "endlessly many"
-        text = f"it failed {view.failures} time(s) of {budget} and is tried again at {at}"
+        text = f"it failed {view.failures} time(s) of {budget} and is tried again at {at}{how}"
         return Reason(code="retrying", text=text, fix=f"see what went wrong: holdfast jobs show {view.id}")
     if left <= 0:
         return Reason(
             code="due",
-            text="it is due: a worker makes it ready at its next look",
+            text=f"it is due: a worker makes it ready at its next look{how}",
             fix="start one if none runs: holdfast worker MODULE:APP",
         )
-    return Reason(code="scheduled", text=f"it is scheduled for {at}")
+    return Reason(code="scheduled", text=f"it is scheduled for {at}{how}")
+
+
+def _suspended(situation: Situation) -> Reason:
+    view = situation.view
+    left = None if view.run_at is None else (view.run_at - situation.now).total_seconds()
+    # without a time-out it is put off for a century: nobody means that
+    timed = left is not None and left < CENTURY / 2
+    until = f", until {output.moment(view.run_at)} (in {output.span(max(0.0, left))})" if timed and view.run_at and left else ""
+    if not situation.signals:
+        return Reason(code="asleep", text=f"it sleeps without a slot{until}")
+    names = ", ".join(map(repr, situation.signals))
+    return Reason(
+        code="signal",
+        text=f"it waits without a slot for the signal {names}{until}",
+        fix=f"emit it: holdfast signal {situation.signals[0]} '{{}}'",
+    )
+
+
+def _last_event(events: Sequence[EventView]) -> Event | None:
+    return events[-1].event if events else None
+
+
+def _awaited(part: Part) -> bool:
+    return part.name.startswith(WAIT) and part.state is PartState.IN_PROGRESS
 
 
 def _paused(queue: QueueView, now: datetime) -> Reason:
@@ -183,11 +256,21 @@ def _served(situation: Situation) -> list[Reason]:
     """Say whether any worker would take it; the first hurdle that no worker passes is the reason."""
     view = situation.view
     live = [one for one in situation.workers if one.state not in GONE]
+    if any(view.task in _info(one).outside for one in situation.workers):  # also by those that are gone: no other would run it
+        return [
+            Reason(
+                code="outside",
+                text="nobody runs it: it waits until a person or another service completes it",
+                fix=f"holdfast jobs complete {view.id} RESULT, or holdfast jobs fail {view.id} MESSAGE",
+            )
+        ]
     if not live:
         gone = [one.state for one in situation.workers]
         disabled = gone.count(WorkerState.DISABLED)
         text = f"no worker is live ({disabled} disabled, {len(gone) - disabled} offline)" if gone else "no worker was ever here"
         fix = "holdfast workers enable ID" if disabled else "start one: holdfast worker MODULE:APP"
+        if not any(serves_task(one, view.task) for one in situation.workers):
+            fix += f"; if it waits for somebody: holdfast jobs complete {view.id} RESULT"
         return [Reason(code="no_worker", text=text, fix=fix)]
     knowing = [one for one in live if serves_task(one, view.task)]
     if not knowing:
@@ -195,7 +278,8 @@ def _served(situation: Situation) -> list[Reason]:
             Reason(
                 code="unknown_task",
                 text=f"none of the {len(live)} live worker(s) knows the task {view.task!r}",
-                fix="start a worker with the app that declares it, or correct the name: holdfast worker MODULE:APP",
+                fix="start a worker with the app that declares it, or correct the name: holdfast worker MODULE:APP; "
+                f"if it waits for somebody: holdfast jobs complete {view.id} RESULT",
             )
         ]
     serving = [one for one in knowing if serves_queue(one, view.queue)]
@@ -261,6 +345,7 @@ class _Info(msgspec.Struct, frozen=True):
     tasks: list[str] | None = None
     more_tasks: int = 0
     queues: list[str] | None = None
+    outside: list[str] = []
 
 
 def _info(worker: WorkerView) -> _Info:

@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.embedded import embedding
 from holdfast.cli.loading import another_store
 from holdfast.runtime.logs import fields_of, job_of
 
@@ -40,7 +41,8 @@ async def _serve(app: Holdfast, loaded: Loaded, name: str | None) -> None:
         retention=loaded.retention,
         exit_when_blocked=True,  # this process does nothing else: a new one serves better than a stuck one
     )
-    set_up_logs(level=settings.log_level, style=settings.log_format, worker=worker.options.name)
+    if (around := embedding.get()) is None or not around.keeps_logs:
+        set_up_logs(level=settings.log_level, style=settings.log_format, worker=worker.options.name)
     if (warning := another_store(app, loaded)) is not None:
         logger.warning("%s", warning)
     await worker.serve()

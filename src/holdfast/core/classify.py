@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping  # noqa: TC003  dataclass fields, kept readable for introspection
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.core.outcome import Error, Failed, Outcome, Rescheduled, Stopped
-from holdfast.errors import Cancel, Fatal, Reschedule, Retryable
+from holdfast.errors import Cancel, Fatal, HoldfastError, Reschedule, Retryable
+
+_WORD = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 class Verdict(StrEnum):
@@ -51,12 +54,18 @@ DEFAULT_CLASSIFICATION = Classification()
 
 
 def code_of(error: BaseException) -> str:
-    """Return the code of an error: its own `code` where it has one, else the name of its class."""
+    """Return the code of an error: its own `code` where that is a word in upper case, else the name of its class.
+
+    Libraries use the name for other things: SQLAlchemy for the address of a help page. Errors of Holdfast's own say what they
+    mean, and are taken at their word.
+    """
     try:
         code = getattr(error, "code", None)
     except Exception:  # noqa: BLE001  a property of the user's class may raise anything
         code = None
-    return code if isinstance(code, str) and code else type(error).__name__
+    if isinstance(code, str) and code and (isinstance(error, HoldfastError) or _WORD.fullmatch(code)):
+        return code
+    return type(error).__name__
 
 
 def outcome_of(error: BaseException, rules: Classification = DEFAULT_CLASSIFICATION, *, traceback: str = "") -> Outcome:

@@ -79,7 +79,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     `id` is made by the client (UUIDv7): repeating an enqueue whose outcome is unknown is safe. `args` is JSON text from
     the codec. `delay` counts from the store's now; `run_at` is absolute, and a past one means now. `after` names the
     chains (by their first job) that must end first. A job that still waits `expires_in` seconds after its enqueue is
-    ended as canceled.
+    ended as canceled. `chain_id` is `None`, or its own id: then it is the first step of a chain. Which chain a later
+    step belongs to is written by the store, when the step before it continues.
     """
 
     id: UUID
@@ -126,10 +127,20 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("requires", "tags"):
             for index, name in enumerate(getattr(self, field)):
                 checked_name(name, f"{field}[{index}]")
-        if len(set(self.after)) != len(self.after) or self.id in self.after:
-            raise BadJob("a job waits for each chain once, and never for itself", path="after")
+        if self.after:
+            self._check_after()
+        if self.chain_id not in (None, self.id):
+            raise BadJob("a chain is known by its first job: give the job's own id, or none", path="chain_id")
         if self.trace is not None and (reason := flaw(self.trace)) is not None:
             raise BadJob(reason, path="trace")
+
+    def _check_after(self) -> None:
+        for index, blocker in enumerate(self.after):
+            if blocker == self.id:
+                raise BadJob(f"a job cannot wait for itself, {blocker}", path=f"after[{index}]")
+        if len(set(self.after)) != len(self.after):
+            index, twice = next((index, one) for index, one in enumerate(self.after) if one in self.after[:index])
+            raise BadJob(f"a job waits for each chain once, and {twice} is named twice", path=f"after[{index}]")
 
     def _check_run_at(self, run_at: datetime) -> None:
         if not isinstance(run_at, datetime):

@@ -39,6 +39,8 @@ class Claimed(msgspec.Struct, frozen=True):
     trace: str | None = None
     overdue: bool = False
     """It waited past its `start_by`: to be ended unrun as canceled with the code `EXPIRED`."""
+    blockers: int = 0
+    """How many chains it waited for: their results are there for it (`Store.blockers`)."""
 
     @property
     def lease(self) -> Lease:

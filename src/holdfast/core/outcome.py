@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.core.text import clean, flaw
-from holdfast.errors import BadResult
+from holdfast.core.job import BlockerPolicy, NewJob
+from holdfast.core.states import State
+from holdfast.core.text import clean, flaw, name_flaw
+from holdfast.errors import BadJob, BadResult
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 CODE_LIMIT: Final = 100
 MESSAGE_LIMIT: Final = 10_000
@@ -22,6 +27,8 @@ REPLACED: Final = "REPLACED"
 BLOCKER_FAILED: Final = "BLOCKER_FAILED"
 BLOCKER_CANCELED: Final = "BLOCKER_CANCELED"
 EXPIRED: Final = "EXPIRED"
+KEY_TAKEN: Final = "KEY_TAKEN"
+BAD_CONTINUATION: Final = "BAD_CONTINUATION"
 TIMEOUT: Final = "TIMEOUT"
 PROCESS_DIED: Final = "PROCESS_DIED"
 CRASHES: Final = frozenset({LEASE_EXPIRED, PROCESS_DIED})
@@ -42,6 +49,13 @@ class Error(msgspec.Struct, frozen=True):
         force_setattr(self, "traceback", clean(self.traceback, TRACEBACK_LIMIT))
 
 
+def blocker_error(blocker: UUID, state: State, policy: BlockerPolicy) -> Error:
+    """Return why a job ended whose blocker ended badly: the same words on every store."""
+    code = BLOCKER_CANCELED if policy is BlockerPolicy.CANCEL else BLOCKER_FAILED
+    how = "failed" if state is State.FAILED else "was canceled"
+    return Error(code, f"it waited for job {blocker}, which {how}")
+
+
 def checked_result(text: str) -> str:
     """Return the JSON text of a result, or refuse what no store could keep."""
     if (reason := flaw(text)) is not None:
@@ -53,6 +67,26 @@ class Succeeded(msgspec.Struct, frozen=True, tag=True):
     """The function returned; `result` is JSON text from the codec."""
 
     result: str = "null"
+
+
+class Continued(msgspec.Struct, frozen=True, tag=True):
+    """The function named the next step of its chain, which is created with the end of this one or not at all."""
+
+    then: NewJob
+
+
+class Suspended(msgspec.Struct, frozen=True, tag=True):
+    """The function waits without a slot: until a time, for a signal, or for whichever comes first. Costs no failure."""
+
+    until: datetime | None = None
+    signal: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse to wait for nothing."""
+        if self.until is None and self.signal is None:
+            raise BadJob("a job is suspended until a time, or for a signal", path="suspended")
+        if self.signal is not None and (reason := name_flaw(self.signal)) is not None:
+            raise BadJob(reason, path="suspended.signal")
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -86,4 +120,4 @@ class Released(msgspec.Struct, frozen=True, tag=True):
     """It had begun, and was stopped because the worker shuts down."""
 
 
-Outcome = Succeeded | Failed | Rescheduled | Stopped | Released
+Outcome = Succeeded | Continued | Suspended | Failed | Rescheduled | Stopped | Released

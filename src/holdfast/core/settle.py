@@ -17,6 +17,7 @@ from holdfast.core.outcome import (
     EXPIRED,
     LEASE_EXPIRED,
     RETRIES_EXHAUSTED,
+    Continued,
     Error,
     Failed,
     Outcome,
@@ -24,9 +25,10 @@ from holdfast.core.outcome import (
     Rescheduled,
     Stopped,
     Succeeded,
+    Suspended,
     checked_result,
 )
-from holdfast.core.states import TRANSITIONS, Event, State
+from holdfast.core.states import TERMINAL, TRANSITIONS, Event, State
 from holdfast.errors import CENTURY, BadJob
 
 MOST_FAILURES: Final = 2**31
@@ -42,7 +44,8 @@ class Write(msgspec.Struct, frozen=True):
     """What settling a lease writes. The state it leads to is the table's, never chosen here.
 
     `delay` counts from the store's now; `run_at` is absolute and wins. `failures` is the new count. `front` puts the
-    job back where it was in its lane, ahead of all that came later.
+    job back where it was in its lane, ahead of all that came later. The next step of a chain, and the signal that a
+    suspended job waits for, go with the settlement.
     """
 
     event: Event
@@ -74,6 +77,11 @@ class Write(msgspec.Struct, frozen=True):
             raise ValueError(f"{self.event} does not settle a job")
         return state
 
+    @property
+    def lives_on(self) -> bool:
+        """Whether the job, or its chain, goes on afterwards: a cancel that was asked for wins over that."""
+        return self.event is Event.CONTINUE or self.state not in TERMINAL
+
 
 def settle(outcome: Outcome, retry: Retry, failures: int, now: datetime, rng: Callable[[], float]) -> Write:
     """Return what to write for the outcome of an attempt.
@@ -84,6 +92,12 @@ def settle(outcome: Outcome, retry: Retry, failures: int, now: datetime, rng: Ca
     match outcome:
         case Succeeded(result):
             return Write(Event.SUCCEED, failures, result=result)
+        case Continued():
+            return Write(Event.CONTINUE, failures)
+        case Suspended(None):
+            return Write(Event.SUSPEND, failures, delay=CENTURY)
+        case Suspended(until):
+            return Write(Event.SUSPEND, failures, run_at=until)
         case Failed(error, fatal=True):
             return Write(Event.FAIL, failures + 1, error=error)
         case Failed(error):

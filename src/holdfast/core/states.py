@@ -33,6 +33,8 @@ class State(StrEnum):
 LIVE: Final = frozenset({State.BLOCKED, State.SCHEDULED, State.READY, State.RUNNING})
 WAITING: Final = frozenset({State.BLOCKED, State.SCHEDULED, State.READY})
 TERMINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELED})
+STATE_GROUPS: Final = {"live": LIVE, "waiting": WAITING, "ended": TERMINAL}
+"""Words for several states."""
 
 
 class Event(StrEnum):
@@ -52,6 +54,8 @@ class Event(StrEnum):
     PROMOTE = "promoted"
     UNBLOCK = "unblocked"
     UNBLOCK_LATER = "unblocked:later"
+    WAKE = "woken"
+    """The signal it waited for was emitted."""
     BLOCKER_FAIL = "failed:blocker"
     BLOCKER_CANCEL = "canceled:blocker"
     EXPIRE = "requeued:stale"
@@ -75,6 +79,10 @@ class Event(StrEnum):
     STAGE_FAIL = "stage:failed"
     ENQUEUE_CHILD = "enqueued:child"
     SUCCEED = "succeeded"
+    CONTINUE = "continued"
+    """Succeeded, and its chain goes on with the next step."""
+    SUSPEND = "suspended"
+    """Gives its slot back while it sleeps, or waits for a signal."""
     FAIL = "failed"
     STOP = "canceled"
     RETRY = "retried"
@@ -98,6 +106,8 @@ HOLDER_EVENTS: Final = frozenset(
         Event.STAGE_FAIL,
         Event.ENQUEUE_CHILD,
         Event.SUCCEED,
+        Event.CONTINUE,
+        Event.SUSPEND,
         Event.FAIL,
         Event.STOP,
         Event.RETRY,
@@ -122,6 +132,7 @@ _TABLE: dict[tuple[State | None, Event], State | None] = {
     (State.BLOCKED, Event.BLOCKER_FAIL): State.FAILED,
     (State.BLOCKED, Event.BLOCKER_CANCEL): State.CANCELED,
     (State.SCHEDULED, Event.PROMOTE): State.READY,
+    (State.SCHEDULED, Event.WAKE): State.READY,
     (State.READY, Event.CLAIM): State.RUNNING,
     (State.RUNNING, Event.EXTEND): State.RUNNING,
     (State.RUNNING, Event.PROGRESS): State.RUNNING,
@@ -130,6 +141,8 @@ _TABLE: dict[tuple[State | None, Event], State | None] = {
     **{(State.RUNNING, event): State.RUNNING for event in STAGE_EVENTS},
     (State.RUNNING, Event.ENQUEUE_CHILD): State.RUNNING,
     (State.RUNNING, Event.SUCCEED): State.SUCCEEDED,
+    (State.RUNNING, Event.CONTINUE): State.SUCCEEDED,
+    (State.RUNNING, Event.SUSPEND): State.SCHEDULED,
     (State.RUNNING, Event.FAIL): State.FAILED,
     (State.RUNNING, Event.STOP): State.CANCELED,
     (State.RUNNING, Event.RETRY): State.READY,

@@ -24,6 +24,8 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Running jobs that were reaped, ended from outside or asked to stop: their workers should look at their leases."""
     anything: bool = False
     """Something changed, and this channel cannot say what."""
+    waiters: bool = False
+    """Waiters were created in a caller's transaction: their blockers may have ended unseen."""
 
     def __or__(self, other: Hint) -> Hint:
         """Return one hint that says both."""
@@ -32,11 +34,12 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
             self.later or other.later,
             self.jobs | other.jobs,
             self.anything or other.anything,
+            self.waiters or other.waiters,
         )
 
     def __bool__(self) -> bool:
         """Tell whether it says anything."""
-        return bool(self.queues or self.later or self.jobs or self.anything)
+        return bool(self.queues or self.later or self.jobs or self.anything or self.waiters)
 
 
 Listener = Callable[[Hint], None]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.abort import LOST, AbortReason
 from holdfast.core.outcome import TIMEOUT, Error, Failed, Outcome, Released, Stopped
-from holdfast.tasks.context import Abort
+from holdfast.tasks.abort import Abort
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,17 +23,32 @@ _STOPPING: Final = frozenset({AbortReason.CANCELED, AbortReason.SHUTDOWN, AbortR
 """Why a handler may be stopping whose lease is still ours."""
 
 
+class Commit(Enum):
+    """How far a transaction of the handler's own is that ends the attempt, or proves its lease."""
+
+    NONE = "none"
+    """None is being committed, and none has ended the attempt."""
+    UNDER_WAY = "under way"
+    """From before its last statement until the answer to COMMIT is known: nobody else may settle the attempt meanwhile."""
+    DONE = "done"
+    """The attempt is settled, with everything the handler wrote. What it does afterwards changes nothing."""
+    UNKNOWN = "unknown"
+    """Whether it was committed could not be learnt: the attempt is left alone, settled already or to be reaped."""
+
+
 class Attempt:
     """A claimed job. Changed on the worker's event loop; the heartbeat thread reads it, extends it and sets `abort`.
 
     Buffered (claimed, no slot yet) -> running -> finished (its outcome is decided) -> confirmed (no longer held). An
-    attempt whose lease is lost is dropped at once, even while its handler still runs.
+    attempt whose lease is lost is dropped at once, even while its handler still runs. One that a transaction of its handler
+    has settled stays held, finished, until the handler has ended; there is nothing left to extend or to confirm.
     """
 
     __slots__ = (
         "abort",
         "claimed",
         "claimed_at",
+        "commit",
         "deadline",
         "detached",
         "entry",
@@ -66,6 +82,8 @@ class Attempt:
         self.started_at: float | None = None
         self.deadline: float | None = None
         """When its execution time-out strikes; it is not extended beyond."""
+        self.commit = Commit.NONE
+        """Changed on the worker's event loop alone. The heartbeat reads it before it acts on what it hears of the lease."""
         self.runner: asyncio.Task[None] | None = None
         self.job: Job | None = None
         self.finished = False
@@ -98,6 +116,8 @@ class Attempt:
 
     def extendable(self, now: float) -> bool:
         """Tell whether the lease is to be kept: while it runs in time, while it stops as asked, until it is settled."""
+        if self.commit is Commit.DONE or self.commit is Commit.UNKNOWN:
+            return False
         if self.finished:
             return not self.lost
         if (reason := self.abort.reason) is not None and reason not in _STOPPING:

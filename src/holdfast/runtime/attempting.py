@@ -9,34 +9,40 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from holdfast.core.classify import outcome_of
-from holdfast.core.outcome import EXPIRED, Error, Failed, Rescheduled, Stopped, Succeeded
+from holdfast.core.outcome import EXPIRED, Error, Failed, Rescheduled, Stopped
 from holdfast.core.redact import redact
 from holdfast.errors import BadResult
 from holdfast.runtime.entry import UnreadableArgs
 from holdfast.runtime.executor.port import RemoteError
+from holdfast.runtime.recalling import opened
 from holdfast.runtime.telling import user_traceback
 from holdfast.tasks.context import Job, current_job
+from holdfast.tasks.sealing import SealError
+from holdfast.tasks.suspending import suspension_of
+from holdfast.tasks.transaction import NotCommitted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from holdfast.core.environment import Environment
     from holdfast.core.outcome import Outcome
     from holdfast.runtime.attempt import Attempt
-    from holdfast.store.port import Part
-    from holdfast.tasks.context import Channel
+    from holdfast.runtime.recalling import Recalled
+    from holdfast.tasks.channel import Channel
 
 logger = logging.getLogger("holdfast.worker")
 
 BAD_ARGS_REST: Final = 30.0
 """Seconds a job rests whose args this worker cannot read: a worker of another version may."""
+OUTAGE_REST: Final = 1.0
+"""Seconds a job rests whose transaction the store failed to commit."""
 
 
 class Ended(NamedTuple):
     """How an attempt ended."""
 
     outcome: Outcome | None
-    """What to settle; `None`: the lease is lost, there is nothing to write."""
+    """What to settle; `None`: there is nothing to write. The lease is lost, or a transaction of the handler has settled it."""
     error: BaseException | None = None
     """What the handler raised, as it was raised."""
 
@@ -45,7 +51,7 @@ async def attempted(
     attempt: Attempt,
     channel: Channel,
     environment: Environment,
-    parts_of: Callable[[Attempt], Awaitable[Mapping[str, Part]]],
+    recall: Callable[[Attempt], Awaitable[Recalled]],
 ) -> Ended:
     """Run the handler in this asyncio task and return what it gave. Raises only when the task itself is cancelled."""
     claimed = attempt.claimed
@@ -57,13 +63,19 @@ async def attempted(
     cancels = 0 if task is None else task.cancelling()
     token = current_job.set(None)
     try:
-        parts = await parts_of(attempt) if claimed.attempt > 1 else None
-        if (reason := attempt.abort.reason) is not None:  # while they were read
-            return Ended(attempt.outcome_after(reason))
-        job = attempt.job = Job(claimed, channel, attempt.abort, parts)
+        if claimed.attempt > 1 or claimed.blockers:
+            memory = await recall(attempt)
+            if (sealer := attempt.entry.task.sealer) is not None:
+                memory = opened(sealer, memory, claimed.task)
+            if (reason := attempt.abort.reason) is not None:  # while it was read
+                return Ended(attempt.outcome_after(reason))
+            job = Job(claimed, channel, attempt.abort, memory.parts, blockers=memory.blockers, signals=memory.signals)
+        else:
+            job = Job(claimed, channel, attempt.abort)
+        attempt.job = job
         current_job.set(job)
         attempt.start(environment.monotonic())
-        return Ended(Succeeded(await attempt.entry.run(claimed, job, channel)))
+        return Ended(await attempt.entry.run(claimed, job, channel))
     except asyncio.CancelledError as error:
         # ours, when an abort was asked for; else the handler's own, which is a failure like any other
         if (reason := attempt.abort.reason) is not None:
@@ -71,8 +83,10 @@ async def attempted(
         if task is not None and task.cancelling() > cancels:
             raise
         return Ended(Failed(Error("CancelledError", "the handler was cancelled, not by its worker")), error)
-    except UnreadableArgs as error:
+    except (UnreadableArgs, SealError) as error:
         return Ended(_bad_args(attempt, error), error)
+    except NotCommitted as error:
+        return Ended(_after_outage(attempt, error), error)
     except BadResult as error:
         return Ended(Failed(Error("BAD_RESULT", redact(str(error))), fatal=True), error)
     except BaseException as error:  # noqa: BLE001  whatever a handler raises is its own business, SystemExit too
@@ -92,13 +106,22 @@ def _after_error(attempt: Attempt, error: BaseException) -> Outcome | None:
         return attempt.outcome_after(attempt.abort.reason)
     if isinstance(error, RemoteError):
         return error.outcome
+    if (suspended := suspension_of(error)) is not None:
+        return suspended
     outcome = outcome_of(error, attempt.entry.task.classification, traceback=redact(user_traceback(error)))
     if isinstance(outcome, Failed):
         outcome = Failed(msgspec.structs.replace(outcome.error, message=redact(outcome.error.message)), outcome.fatal)
     return outcome
 
 
-def _bad_args(attempt: Attempt, error: UnreadableArgs) -> Outcome:
-    """Args that do not decode here may do so for a worker of another version: the job waits, visible, at no cost."""
+def _after_outage(attempt: Attempt, error: NotCommitted) -> Outcome | None:
+    """Have a job run again whose transaction the store failed to commit. No fault of its own: its budget is not touched."""
+    if attempt.abort.reason is not None:
+        return attempt.outcome_after(attempt.abort.reason)
+    return Rescheduled(after=OUTAGE_REST, error=Error("NOT_COMMITTED", redact(str(error))))
+
+
+def _bad_args(attempt: Attempt, error: UnreadableArgs | SealError) -> Outcome:
+    """Args that do not decode here may do so for a worker of another version, or with another key: it waits, at no cost."""
     logger.error("%s: its args cannot be read here, so it waits: %s", attempt, error, extra=attempt.context)
     return Rescheduled(after=BAD_ARGS_REST, error=Error("BAD_ARGS", str(error)))

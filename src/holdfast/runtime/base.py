@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable  # noqa: TC003  a dataclass field, kept readable for introspection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import BadSetting
 
 if TYPE_CHECKING:
     from holdfast.core.environment import WorkerEnvironment
     from holdfast.notify.port import Notifier
     from holdfast.runtime.counters import Counters
     from holdfast.runtime.outage import Outage
-    from holdfast.store.port import Store
+    from holdfast.store.port import Caller, Store
+
+
+def no_callers(conn: Any) -> Caller:
+    """Refuse a connection: where nobody said how to use one."""
+    raise BadSetting(f"conn= takes no {type(conn).__name__} here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +30,5 @@ class Base:
     environment: WorkerEnvironment
     outage: Outage
     counters: Counters
+    make_caller: Callable[[Any], Caller] = no_callers
+    """Turns what a handler brings to `job.transaction(conn=…)` into a transaction of the store's."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from holdfast.core.states import TERMINAL, State
-from holdfast.errors import BadJob, JobCanceled, JobFailed, JobNotFound, NotAllowed, QueueFull
+from holdfast.core.states import TERMINAL
+from holdfast.errors import BadSetting, JobNotFound, NotAllowed
 from holdfast.notify.port import Hint
+from holdfast.runtime.enqueuing import Enqueuer
 from holdfast.runtime.waiting import Waiter
-from holdfast.store.port import Answer, Enqueue
-from holdfast.tasks.report import make_report
+from holdfast.store.port import Answer, JobFilter
+from holdfast.tasks.report import completion, make_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,10 +21,14 @@ if TYPE_CHECKING:
 
     from holdfast.core.environment import Environment
     from holdfast.core.job import NewJob
+    from holdfast.core.outcome import Error
     from holdfast.notify.port import Notifier
-    from holdfast.store.port import Enqueued, EventView, JobView, LogView, Store
-    from holdfast.tasks.codec import ResultCodec
-    from holdfast.tasks.report import Report
+    from holdfast.store.port import ChainView, Emitted, Enqueued, EventView, JobView, LogView, Store
+    from holdfast.tasks.report import Completion, Report
+
+PAGE: Final = 500
+MOST_TOLD: Final = 100
+"""Jobs that a hint names; of more, workers find out when they look."""
 
 
 class Client:
@@ -35,10 +38,9 @@ class Client:
         self.store = store
         self.notifier = notifier
         self._waiter = Waiter(store, environment)
+        self._enqueuer = Enqueuer(store, notifier)
         self._opening = asyncio.Lock()
         self._opened = False
-        self._waiting: list[tuple[Sequence[NewJob], Mapping[str, int], asyncio.Future[list[Enqueued]]]] = []
-        self._flushing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Open the store. Safe to call again."""
@@ -51,8 +53,7 @@ class Client:
 
     async def close(self) -> None:
         """Write what was asked for, and let go of everything."""
-        if self._flushing is not None and not self._flushing.done():
-            await asyncio.gather(self._flushing, return_exceptions=True)
+        await self._enqueuer.close()
         await self._waiter.close()
         await self.notifier.close()
         await self.store.close()
@@ -60,59 +61,9 @@ class Client:
     # producing
 
     async def enqueue(self, jobs: Sequence[NewJob], caps: Mapping[str, int]) -> list[Enqueued]:
-        """Enqueue jobs, all or none. Callers that come while another's are being written share the next commit.
-
-        Each caller's jobs stand or fall alone: where the shared call is refused, each is tried by itself.
-        """
+        """Enqueue jobs, all or none; concurrent callers share a commit, and each caller's jobs stand or fall alone."""
         await self.open()
-        if not jobs:
-            return []
-        future: asyncio.Future[list[Enqueued]] = asyncio.get_running_loop().create_future()
-        future.add_done_callback(_retrieved)
-        self._waiting.append((jobs, caps, future))
-        if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.create_task(self._flush(), name="holdfast-enqueue")
-        # a caller that is cancelled does not take back what is being written, and its neighbours go on
-        return await asyncio.shield(future)
-
-    async def _flush(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            jobs = [job for group, _, _ in batch for job in group]
-            caps = {queue: cap for _, group, _ in batch for queue, cap in group.items()}
-            try:
-                answers = await self.store.enqueue(jobs, caps=caps or None)
-            except Exception as error:  # noqa: BLE001  each caller gets its own
-                if len(batch) > 1 and isinstance(error, (QueueFull, BadJob)):
-                    for one in batch:
-                        await self._alone(*one)
-                else:
-                    for _, _, future in batch:
-                        _fail(future, error)
-                continue
-            self._hint(jobs, answers)
-            start = 0
-            for group, _, future in batch:
-                if not future.done():
-                    future.set_result(answers[start : start + len(group)])
-                start += len(group)
-
-    async def _alone(self, jobs: Sequence[NewJob], caps: Mapping[str, int], future: asyncio.Future[list[Enqueued]]) -> None:
-        try:
-            answers = await self.store.enqueue(jobs, caps=caps or None)
-        except Exception as error:  # noqa: BLE001  the caller's own
-            _fail(future, error)
-        else:
-            self._hint(jobs, answers)
-            if not future.done():
-                future.set_result(answers)
-
-    def _hint(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
-        created = [job for job, answer in zip(jobs, answers, strict=True) if answer.status is Enqueue.CREATED]
-        ready = frozenset(job.queue for job in created if not job.delay and job.run_at is None and not job.after)
-        later = any(job.delay or job.run_at is not None for job in created)
-        if ready or later:
-            self.notifier.hint(Hint(ready, later))
+        return await self._enqueuer.enqueue(jobs, caps) if jobs else []
 
     # looking
 
@@ -125,14 +76,49 @@ class Client:
         return view
 
     async def wait(self, job_id: UUID, timeout: float | None) -> JobView:
-        """Return a job once it is terminal; raises `TimeoutError`, `JobNotFound`."""
+        """Return a job, or the last step of the chain it continued, once that is terminal.
+
+        Raises `TimeoutError`, `JobNotFound`.
+        """
         await self.open()
-        if timeout is not None and timeout <= 0:
-            view = await self.view(job_id)
-            if view.state not in TERMINAL:
-                raise TimeoutError(f"job {job_id} has not ended; it goes on")
-            return view
-        return await self._waiter.wait(job_id, timeout)
+        if timeout is None or timeout > 0:
+            return await self._waiter.wait(job_id, timeout)
+        view = await self.view(job_id)
+        if view.continued_by is not None:
+            view = await self.view((await self.chains([view.chain_id or view.id]))[0].step)
+        if view.state not in TERMINAL or view.continued_by is not None:
+            raise TimeoutError(f"job {job_id} has not ended; it goes on")
+        return view
+
+    async def chains(self, chain_ids: Sequence[UUID]) -> list[ChainView]:
+        """Return chains by their first jobs, as of one moment; raises `JobNotFound`, and `BadSetting` for a later step."""
+        await self.open()
+        found = await self.store.chains(chain_ids)
+        views = [view for view in found if view is not None]
+        if len(views) < len(found):
+            missing = chain_ids[found.index(None)]
+            step = (await self.store.get([missing]))[0]
+            if step is not None and step.chain_id not in (None, step.id):
+                raise BadSetting(f"job {missing} is a step of chain {step.chain_id}: a chain is known by its first job")
+            raise JobNotFound(missing)
+        return views
+
+    async def steps(self, chain_id: UUID) -> list[JobView]:
+        """Return the steps of a chain, in their order; raises `JobNotFound`."""
+        first = await self.view(chain_id)
+        found = {first.id: first}  # a chain of one need not know that it is one
+        after: UUID | None = None
+        while True:
+            page = await self.store.find(JobFilter(chain_id=chain_id), limit=PAGE, after=after)
+            found |= {step.id: step for step in page.jobs}
+            after = page.after
+            if after is None:
+                break
+        # ids are usually in order, but may be given by anyone: what each step says of the next decides
+        steps = [found.pop(chain_id)]
+        while (then := steps[-1].continued_by) is not None and then in found:
+            steps.append(found.pop(then))
+        return steps
 
     async def events(self, job_id: UUID) -> list[EventView]:
         """Return the event log of a job; raises `JobNotFound`."""
@@ -160,9 +146,24 @@ class Client:
         answer = (await self.store.cancel([job_id], reason=reason))[0]
         if answer is Answer.NOT_FOUND:
             raise JobNotFound(job_id)
-        if answer is Answer.REQUESTED:
-            self.notifier.hint(Hint(jobs=frozenset({job_id})))
+        self._tell_of_ends([job_id] if answer is not Answer.REFUSED else [])
         return answer is not Answer.REFUSED
+
+    async def cancel_chains(self, chain_ids: Sequence[UUID], reason: str) -> list[bool]:
+        """Cancel chains where they stand; False for each that had ended; raises `JobNotFound`.
+
+        A step that continues meanwhile is followed: a chain either is canceled, or has ended by itself.
+        """
+        canceled = dict.fromkeys(chain_ids, False)
+        rest = list(canceled)
+        while rest:
+            live = {chain.step: chain.id for chain in await self.chains(rest) if chain.state not in TERMINAL}
+            answers = await self.store.cancel(list(live), reason=reason)
+            done = [step for step, answer in zip(live, answers, strict=True) if answer in (Answer.DONE, Answer.REQUESTED)]
+            canceled |= {live[step]: True for step in done}
+            self._tell_of_ends(done)
+            rest = [chain_id for step, chain_id in live.items() if step not in done]
+        return [canceled[chain_id] for chain_id in chain_ids]
 
     async def retry(self, job_id: UUID) -> None:
         """Bring a terminal job back; raises `NotAllowed`, `JobNotFound`."""
@@ -172,10 +173,69 @@ class Client:
             raise JobNotFound(job_id)
         if answer is Answer.KEY_TAKEN:
             raise NotAllowed(f"job {job_id} cannot be brought back: another live job holds its unique key")
+        view = await self.view(job_id)
+        if answer is Answer.CHAINED:
+            raise NotAllowed(
+                f"job {job_id} is a step of chain {view.chain_id or job_id}, which has gone on: bring the chain back, "
+                "at its last step (app.chain(id).retry())"
+            )
         if answer is not Answer.DONE:
-            state = (await self.view(job_id)).state
-            raise NotAllowed(f"job {job_id} is {state}: only jobs that have ended can be brought back")
-        self.notifier.hint(Hint(frozenset({(await self.view(job_id)).queue})))
+            raise NotAllowed(f"job {job_id} is {view.state}: only jobs that have ended can be brought back")
+        self.notifier.hint(Hint(frozenset({view.queue})))
+
+    async def retry_chain(self, chain_id: UUID) -> None:
+        """Bring the last step of an ended chain back; raises `NotAllowed`, `JobNotFound`."""
+        chain = (await self.chains([chain_id]))[0]
+        if chain.state not in TERMINAL:
+            raise NotAllowed(f"chain {chain_id} is {chain.state}: only chains that have ended can be brought back")
+        await self.retry(chain.step)
+
+    async def delete_chain(self, chain_id: UUID, *, cascade: bool, by: str) -> tuple[UUID, ...]:
+        """Remove a chain, and with `cascade` those it waited for; raises `NotAllowed`, `JobNotFound`."""
+        await self.chains([chain_id])  # says so where it is a later step
+        deleted = await self.store.delete_chains([chain_id], cascade=cascade, by=by)
+        if deleted.answer is Answer.NOT_FOUND:
+            raise JobNotFound(deleted.chain or chain_id)
+        if deleted.answer is Answer.NEEDED:
+            raise NotAllowed(
+                f"chain {deleted.chain} cannot be deleted: job {deleted.needed_by} waits for it, or will be handed its result. "
+                "Cancel or delete that one first; nothing was deleted"
+            )
+        self._tell_of_ends(deleted.jobs)
+        return deleted.chains
+
+    async def complete(self, job_id: UUID, result: str, by: str) -> Completion:
+        """End a live job as succeeded; says who was first; raises `JobNotFound`."""
+        await self.open()
+        return await self._completion(job_id, (await self.store.complete({job_id: result}, by=by))[0])
+
+    async def fail(self, job_id: UUID, error: Error, by: str) -> Completion:
+        """End a live job as failed; says who was first; raises `JobNotFound`."""
+        await self.open()
+        return await self._completion(job_id, (await self.store.fail({job_id: error}, by=by))[0])
+
+    async def _completion(self, job_id: UUID, answer: Answer) -> Completion:
+        if answer is Answer.DONE:
+            self._tell_of_ends([job_id])
+        told = None
+        if answer is not Answer.NOT_FOUND:
+            told = completion(await self.store.events(job_id), applied=answer is Answer.DONE)
+        if told is None:  # it never was, or was deleted before its log could be read
+            raise JobNotFound(job_id)
+        return told
+
+    async def emit(self, signal: str, data: str, by: str) -> Emitted:
+        """Emit a signal, once."""
+        await self.open()
+        emitted = await self.store.emit(signal, data, by=by)
+        if emitted.queues:
+            self.notifier.hint(Hint(emitted.queues))
+        return emitted
+
+    def _tell_of_ends(self, job_ids: Sequence[UUID]) -> None:
+        """Tell the workers that run these, and all others too: waiters may have become ready, in whatever queue."""
+        if job_ids:
+            self.notifier.hint(Hint(jobs=frozenset(job_ids[:MOST_TOLD]), anything=True))
 
 
 def bury(client: Client) -> None:
@@ -187,26 +247,3 @@ def bury(client: Client) -> None:
                 await part.close()
 
     threading.Thread(target=lambda: asyncio.run(close_parts()), name="holdfast-bury", daemon=True).start()
-
-
-def outcome(view: JobView, codec: ResultCodec | None) -> Any:
-    """Return the result of a terminal job, or raise `JobFailed` or `JobCanceled`."""
-    if view.state is State.SUCCEEDED:
-        text = view.result or "null"
-        return msgspec.json.decode(text) if codec is None else codec.decode(text)
-    error = view.error
-    code, message, trace = ("ERROR", "", "") if error is None else (error.code, error.message, error.traceback)
-    if view.state is State.CANCELED:
-        raise JobCanceled(view.id, code, message)
-    raise JobFailed(view.id, code, message, trace)
-
-
-def _fail(future: asyncio.Future[list[Enqueued]], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-
-
-def _retrieved(future: asyncio.Future[list[Enqueued]]) -> None:
-    # a caller that was cancelled meanwhile does not ask for the error any more
-    if not future.cancelled():
-        future.exception()

@@ -5,11 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from holdfast.core.outcome import Continued, Succeeded
 from holdfast.errors import BadArgs, HoldfastError
+from holdfast.runtime.executor.calling import overlooked
 from holdfast.runtime.executor.command import CommandExecutor
 from holdfast.runtime.executor.port import Encoded
 from holdfast.runtime.executor.process import ProcessExecutor
 from holdfast.runtime.executor.thread import ThreadExecutor
+from holdfast.tasks.continuing import Continue, next_step
 from holdfast.tasks.options import Executor as Kind
 
 if TYPE_CHECKING:
@@ -17,8 +20,10 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from holdfast.core.lease import Claimed
+    from holdfast.core.outcome import Outcome
     from holdfast.runtime.executor.port import Executor
-    from holdfast.tasks.context import Channel, Job
+    from holdfast.tasks.channel import Channel
+    from holdfast.tasks.context import Job
     from holdfast.tasks.task import Task
 
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -57,14 +62,15 @@ class Entry:
     __slots__ = ("_executor", "_middlewares", "cancellable", "task")
 
     def __init__(self, task: Task[..., Any], executor: Executor | None, middlewares: Sequence[Middleware]) -> None:
+        task.args.evolution.check()  # here, and not when the first old job is met
         self.task = task
         self._executor = executor
         self._middlewares = tuple(middlewares)
         self.cancellable = task.executor is not Kind.THREAD
         """Whether cancelling it stops it. A thread is only asked; what it gives in the end may still count."""
 
-    async def run(self, claimed: Claimed, job: Job, channel: Channel) -> str:
-        """Run one attempt and return the JSON text of its result; raises what the function raised."""
+    async def run(self, claimed: Claimed, job: Job, channel: Channel) -> Outcome | None:
+        """Run one attempt and return what it gave, `None` where a transaction has settled it; raises what the function did."""
         try:
             arguments = self.task.args.decode(claimed.args)
         except BadArgs as error:
@@ -76,7 +82,19 @@ class Entry:
             for middleware in reversed(self._middlewares):
                 call = partial(_through, middleware, call)
             value = await call(job)
-        return value.text if isinstance(value, Encoded) else self.task.results.encode(value)
+        if job.unusual or isinstance(value, (Encoded, Continue)):
+            return self._unusual(value, job)
+        return Succeeded(self.task.results.encode(value))
+
+    def _unusual(self, value: Any, job: Job) -> Outcome | None:
+        """Return what an attempt gave that did more than return a value."""
+        if job.settled:
+            return None
+        if (suspended := overlooked(job, value)) is not None:
+            return suspended
+        if isinstance(value, Continue):
+            return Continued(next_step(self.task, value))
+        return Succeeded(value.text if isinstance(value, Encoded) else self.task.results.encode(value))
 
     async def _run(
         self, claimed: Claimed, channel: Channel, arguments: tuple[tuple[Any, ...], dict[str, Any]], job: Job
@@ -86,7 +104,12 @@ class Entry:
         args, kwargs = arguments
         if (name := self.task.job_parameter) is not None:
             kwargs[name] = job
-        return await self.task.function(*args, **kwargs)
+        if not self.task.options_declared.atomic:
+            return await self.task.function(*args, **kwargs)
+        async with job.transaction() as transaction:
+            value = await self.task.function(*args, **kwargs)
+            transaction.give(value)
+        return value
 
     def stop(self, job: Job) -> None:
         """Pass on that a running attempt should stop by itself."""

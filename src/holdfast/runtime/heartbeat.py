@@ -18,6 +18,7 @@ from holdfast.core.abort import AbortReason, reason_of
 from holdfast.core.states import State
 from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable, UnknownWorker
 from holdfast.runtime import counters as count
+from holdfast.runtime.attempt import Commit
 from holdfast.runtime.service import wait_for_event
 from holdfast.store.port import Beat
 
@@ -260,7 +261,7 @@ class Heartbeat:
             attempt.lost = reason is not None
             if answer.expires_at is not None:
                 attempt.extended(asked_at)
-            if attempt.finished:
+            if attempt.finished or attempt.commit is not Commit.NONE:
                 continue  # its settlement is on the way, and answers for itself
             if reason is not None:
                 self._counters.add(count.STALE, label="extend")
@@ -285,7 +286,7 @@ class Heartbeat:
         for attempt in list(self._held.values()):
             guard = min(GUARD, attempt.claimed.policy.timeout or GUARD)
             soonest = min(soonest or guard, guard)
-            if attempt.finished or attempt.abort.is_set():
+            if attempt.finished or attempt.abort.is_set() or attempt.commit is not Commit.NONE:
                 continue
             if now >= attempt.held_until - attempt.margin:
                 self._abort(attempt, AbortReason.EXPIRED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.states import TERMINAL
 from holdfast.notify.port import Hint
 from holdfast.runtime import counters as count
 
@@ -20,6 +21,9 @@ BATCH: Final = 1000
 ALARM: Final = 5.0
 ALARM_UNHINTED: Final = 1.0
 """The promoter looks at least this often, while hints of scheduled jobs arrive and while they do not."""
+SWEEP: Final = 10.0
+SWEEP_UNHINTED: Final = 1.0
+"""Waiters that a caller's transaction created are looked for this often, while hints of them arrive and while they do not."""
 SOONEST: Final = 0.001
 OFFLINE_AFTER: Final = 300.0
 
@@ -65,29 +69,46 @@ class Reaper:
             logger.warning("%s: its lease lapsed (%s)", text, one.write.event, extra=context)
         if reaped:
             self._notifier.hint(
-                Hint(frozenset(one.queue for one in reaped), later=True, jobs=frozenset(one.job_id for one in reaped))
+                Hint(
+                    frozenset(one.queue for one in reaped),
+                    later=True,
+                    jobs=frozenset(one.job_id for one in reaped),
+                    anything=any(one.write.state in TERMINAL for one in reaped),  # others may have waited for them
+                )
             )
         return 0.0 if len(reaped) >= BATCH else None
 
 
 class Sweeper:
-    """Ends waiting jobs past their time, frees waiters whose blockers ended unseen, marks silent workers offline."""
+    """Frees waiters whose blockers ended unseen, ends waiting jobs past their time, marks silent workers offline."""
 
-    interval = 10.0
+    interval = SWEEP
 
     def __init__(self, base: Base) -> None:
         self._store = base.store
         self._notifier = base.notifier
+        self._environment = base.environment
+        self._all_at = 0.0
+        """When everything is due again. Waiters may be swept more often: a hint tells of them, or there are no hints."""
 
     async def tick(self) -> float | None:
         """Sweep a batch of each; returns at once for more."""
-        dropped = await self._store.drop_overdue(BATCH)
         freed = await self._store.unblock(BATCH)
-        if freed:
+        now = self._environment.monotonic()
+        dropped = await self._sweep_all() if now >= self._all_at else 0
+        if freed or dropped:  # whose waiters may go on
             self._notifier.hint(Hint(later=True, anything=True))
+        if max(dropped, freed) >= BATCH:
+            return 0.0
+        if now >= self._all_at:
+            self._all_at = now + SWEEP / 2  # below the shortest interval, so that every regular tick is one for everything
+        return None if self._notifier.healthy else SWEEP_UNHINTED
+
+    async def _sweep_all(self) -> int:
+        dropped = await self._store.drop_overdue(BATCH)
         for worker in await self._store.mark_offline(OFFLINE_AFTER):
             logger.warning("worker %s has not been heard of for %d s: it is marked offline", worker, OFFLINE_AFTER)
-        return 0.0 if max(dropped, freed) >= BATCH else None
+        return dropped
 
 
 class Pruner:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast.tasks.blocking import BlockingCallOnLoop, refuse_on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
-
-
-class BlockingCallOnLoop(HoldfastError, RuntimeError):
-    """A `_sync` method was called where an event loop runs: it would block that loop."""
 
 
 class Portal:
@@ -43,26 +40,23 @@ class Portal:
         except BlockingCallOnLoop:
             coroutine.close()
             raise
+        try:
+            return self.post(coroutine).result()
+        except CancelledError:
+            raise HoldfastError("the app was closed meanwhile; what was asked for may or may not have been done") from None
+
+    def post(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Have a coroutine run in the portal's thread, and do not wait for it."""
         if self._process != os.getpid():
             self._begin()  # a forked child has its parent's loop, but not the thread that runs it
         with self._lock:  # so that nothing is handed to a thread that is about to end
             if self._thread is None:
                 self._thread = PortalThread()
-            answer = asyncio.run_coroutine_threadsafe(coroutine, self._thread.loop)
-        try:
-            return answer.result()
-        except CancelledError:
-            raise HoldfastError("the app was closed meanwhile; what was asked for may or may not have been done") from None
+            return asyncio.run_coroutine_threadsafe(coroutine, self._thread.loop)
 
     def refuse_on_loop(self, name: str) -> None:
         """Raise `BlockingCallOnLoop` where an event loop runs; `name` is the coroutine to use there."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        raise BlockingCallOnLoop(
-            f"{name}_sync was called inside a running event loop, which it would block. Use: await ….{name}(…)"
-        )
+        refuse_on_loop(name)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """End the thread; calls under way end with an error. `last` is run there after them: it closes what they had opened."""

@@ -6,22 +6,19 @@ import asyncio
 import logging
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from holdfast.errors import SchemaError, StaleLease, StoreUnavailable
 from holdfast.runtime import counters as count
 from holdfast.store.port import Checkpoint, LogLine, Progress, Settled, StageMark
-from holdfast.tasks.context import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from holdfast.core.lease import Lease
-    from holdfast.core.states import Event
-    from holdfast.runtime.attempt import Attempt
     from holdfast.runtime.base import Base
-    from holdfast.store.port import Part
 
+T = TypeVar("T")
 logger = logging.getLogger("holdfast.worker")
 
 LINGER: Final = 0.02
@@ -98,9 +95,9 @@ class Reporter:
         self._hurry.set()
         return future
 
-    def run_coroutine(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the worker's event loop from another thread, and wait for it."""
-        asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     async def flush(self) -> None:
         """Wait until everything reported so far is written or refused; what comes meanwhile is not waited for."""
@@ -149,12 +146,20 @@ class Reporter:
         lines, self._lines = self._lines, []
         checkpoints, self._checkpoints = self._checkpoints, []
         progress, self._progress = list(self._progress.values()), {}
-        await self._send("stage", self._store.mark, marks, lambda items: [self._aged(*item) for item in items])
-        await self._send("log", self._store.log, lines, lambda items: [self._aged(*item) for item in items])
-        await self._send("progress", self._store.progress, progress, lambda items: items)
-        answers = await self._send(
-            "checkpoint", self._store.checkpoint, checkpoints, lambda items: [checkpoint for checkpoint, _ in items]
-        )
+        try:
+            await self._send("stage", self._store.mark, marks, lambda items: [self._aged(*item) for item in items])
+            await self._send("log", self._store.log, lines, lambda items: [self._aged(*item) for item in items])
+            await self._send("progress", self._store.progress, progress, lambda items: items)
+            answers = await self._send(
+                "checkpoint", self._store.checkpoint, checkpoints, lambda items: [checkpoint for checkpoint, _ in items]
+            )
+        except BaseException as error:
+            # nobody writes any more: a thread that waits for its checkpoint would wait for ever
+            self._stopping = True
+            for _, future in checkpoints:
+                if not future.done():
+                    future.set_exception(error)
+            raise
         for (checkpoint, future), answer in zip(checkpoints, answers, strict=True):
             if future.done():
                 continue
@@ -206,56 +211,6 @@ class Reporter:
                     self._counters.add(count.STALE, label=kind)
                     self._lost(request.lease)
             return list(answers)
-
-
-class AttemptChannel:
-    """The channel of one attempt that runs in this process: on the event loop or in a thread."""
-
-    __slots__ = ("_attempt", "_lines", "_reporter")
-
-    def __init__(self, attempt: Attempt, reporter: Reporter) -> None:
-        self._attempt = attempt
-        self._reporter = reporter
-        self._lines = 0
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        return self._reporter.environment.monotonic()
-
-    def progress(self, percent: float, step: str, message: str) -> None:
-        """Pass on how far the job is."""
-        self._attempt.reported = True
-        self._reporter.add(self._reporter.progress, Progress(self._attempt.lease, percent, step, message))
-
-    def stage(self, name: str, event: Event) -> None:
-        """Pass on that a stage was entered or left."""
-        self._attempt.reported = True
-        mark = StageMark(lease=self._attempt.lease, name=name, event=event)
-        self._reporter.add(self._reporter.mark, self.monotonic(), mark)
-
-    def log(self, level: str, logger: str, message: str, fields: str) -> None:
-        """Pass on a line of the job's log; `fields` is JSON text."""
-        self._lines += 1
-        if self._lines > MOST_LINES:
-            return
-        if self._lines == MOST_LINES:
-            level, message, fields = "warning", f"more than {MOST_LINES:,} lines: the rest of this attempt is not kept", "{}"
-        self._attempt.reported = True
-        line = LogLine(lease=self._attempt.lease, message=message, level=level, logger=logger, fields=fields)
-        self._reporter.add(self._reporter.line, self.monotonic(), line)
-
-    def checkpoint(self, part: Part) -> Awaitable[None]:
-        """Write a part. In a thread: done when this returns. On the event loop: done when awaited."""
-        self._attempt.reported = True
-        checkpoint = Checkpoint(self._attempt.lease, part)
-        if self._reporter.on_loop():
-            return self._reporter.checkpoint(checkpoint)
-
-        async def stored() -> None:
-            await self._reporter.checkpoint(checkpoint)
-
-        self._reporter.run_coroutine(stored())
-        return Stored()
 
 
 def _not_stored(checkpoint: Checkpoint) -> StaleLease:

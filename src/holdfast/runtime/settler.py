@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.outcome import Error, Failed
-from holdfast.core.settle import settle
-from holdfast.core.states import Event, State
-from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable
+from holdfast.core.outcome import Failed
+from holdfast.errors import BadJob, HoldfastError, KeyBusy, SchemaError, StoreUnavailable
 from holdfast.notify.port import Hint
 from holdfast.runtime import counters as count
 from holdfast.runtime.service import wait_for_event
-from holdfast.store.port import Settled, Settlement
+from holdfast.runtime.settling import (
+    account,
+    continuation_without_key,
+    refused_continuation,
+    refused_outcome,
+    settlement_of,
+)
+from holdfast.runtime.telling import tell
+from holdfast.store.port import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,11 +28,14 @@ if TYPE_CHECKING:
     from holdfast.core.settle import Write
     from holdfast.runtime.attempt import Attempt
     from holdfast.runtime.base import Base
+    from holdfast.store.port import Settlement
+
+    Answered = Settled | Failed | None
+    """What became of a settlement: the store's answer, what to settle in its place, or nothing (it was given up)."""
 
 logger = logging.getLogger("holdfast.worker")
 
 BATCH: Final = 500
-_RETRIES: Final = frozenset({Event.RETRY, Event.RETRY_LATER})
 
 
 class Settler:
@@ -53,19 +61,15 @@ class Settler:
 
     def submit(self, attempt: Attempt, outcome: Outcome) -> Write:
         """Have the outcome of an attempt written; returns what that will be, at once."""
-        claimed = attempt.claimed
-        # the store's time as far as this worker knows: when it was claimed there, and how long ago that was here
-        now = claimed.claimed_at + timedelta(seconds=self._environment.monotonic() - attempt.claimed_at)
-        retry, rng = claimed.policy.retry, self._environment.random
         try:
-            write = settle(outcome, retry, claimed.failures, now, rng)
+            settlement = settlement_of(attempt, outcome, self._environment)
         except HoldfastError as error:  # what it gave cannot be written: that is its outcome then
-            write = settle(Failed(Error("BAD_OUTCOME", str(error)), fatal=True), retry, claimed.failures, now, rng)
+            settlement = settlement_of(attempt, refused_outcome(outcome, error), self._environment)
         attempt.finished = attempt.submitted = True
-        self._waiting.append((attempt, Settlement(attempt.lease, write)))
+        self._waiting.append((attempt, settlement))
         self._idle.clear()
         self._wake.set()
-        return write
+        return settlement.write
 
     async def run(self) -> None:
         """Write until stopped and nothing is left."""
@@ -76,8 +80,7 @@ class Settler:
                 # attempts that end in this very turn of the event loop go with this batch
                 await asyncio.sleep(0)
                 batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-                self._account(batch, await self._write([settlement for _, settlement in batch]))
-                self._confirmed([attempt for attempt, _ in batch])
+                self._confirmed(self._account(batch, await self._write([settlement for _, settlement in batch])))
             self._idle.set()
 
     async def stop(self, timeout: float) -> None:
@@ -99,7 +102,7 @@ class Settler:
             self._writing.cancel()
         self.finish()
 
-    async def _write(self, settlements: Sequence[Settlement]) -> Sequence[Settled | None]:
+    async def _write(self, settlements: Sequence[Settlement]) -> Sequence[Answered]:
         """Write settlements until the store answers; `None` for those that were given up."""
         while True:
             self._writing = asyncio.ensure_future(self._store.settle(settlements))
@@ -116,37 +119,50 @@ class Settler:
                     logger.warning("%d outcome(s) could not be written: the leases will lapse", len(settlements))
                     return [None] * len(settlements)
                 await asyncio.sleep(rest)
-            except Exception:
+            except Exception as error:  # noqa: BLE001  told below, or settled as what it means
                 if len(settlements) > 1:  # one that cannot be written must not take its neighbours with it
                     return [answer for one in settlements for answer in await self._write([one])]
-                logger.exception("job %s: its outcome cannot be written; its lease will lapse", settlements[0].lease.job_id)
-                return [None]
+                return [_refused(settlements[0], error)]
             else:
                 self._backoff.succeeded()
                 return answers
 
-    def _account(self, batch: Sequence[tuple[Attempt, Settlement]], answers: Sequence[Settled | None]) -> None:
-        queues: set[str] = set()
-        later = False
+    def _account(self, batch: Sequence[tuple[Attempt, Settlement]], answers: Sequence[Answered]) -> list[Attempt]:
+        """Count what was written and hint at it; returns whose settlement is over. The others are settled anew."""
+        hint = Hint()
+        over = []
         for (attempt, settlement), answer in zip(batch, answers, strict=True):
-            write, claimed = settlement.write, attempt.claimed
-            if answer is None:
-                continue
-            if answer is Settled.STALE:
-                self._counters.add(count.STALE, label="settle")
-                logger.warning(
-                    "%s: the lease was lost, so its outcome (%s) is refused",
-                    attempt,
-                    write.event,
-                    extra=attempt.context,
-                )
-                continue
-            self._counters.add(count.SETTLED, label=write.event)
-            if write.event in _RETRIES and write.error is not None:
-                self._counters.add(count.RETRIES, label=write.error.code)
-            if write.state is State.READY:
-                queues.add(claimed.queue)
-            elif write.state is State.SCHEDULED:
-                later = True
-        if queues or later:
-            self._notifier.hint(Hint(frozenset(queues), later))
+            if answer is Settled.KEY_TAKEN:
+                self._instead(attempt, continuation_without_key(settlement))
+            elif isinstance(answer, Failed):
+                self._instead(attempt, answer)
+            else:
+                over.append(attempt)
+                if answer is Settled.STALE:
+                    self._refused(attempt, settlement)
+                elif answer is not None and (news := account(attempt, settlement, answer, self._counters)) is not None:
+                    hint |= news
+        if hint:
+            self._notifier.hint(hint)
+        return over
+
+    def _refused(self, attempt: Attempt, settlement: Settlement) -> None:
+        self._counters.add(count.STALE, label="settle")
+        event = settlement.write.event
+        logger.warning("%s: the lease was lost, so its outcome (%s) is refused", attempt, event, extra=attempt.context)
+
+    def _instead(self, attempt: Attempt, outcome: Failed) -> None:
+        """Settle an attempt as failed whose next step could not be created. It is still held: nothing was written."""
+        settlement = settlement_of(attempt, outcome, self._environment)
+        self._waiting.append((attempt, settlement))
+        tell(attempt, settlement.write, None)
+
+
+def _refused(settlement: Settlement, error: Exception) -> Failed | None:
+    """Return what to settle in the place of what the store refused by itself."""
+    if settlement.then is not None and isinstance(error, KeyBusy):
+        return continuation_without_key(settlement)
+    if settlement.then is not None and isinstance(error, BadJob):
+        return refused_continuation(settlement, error)
+    logger.error("job %s: its outcome cannot be written; its lease will lapse", settlement.lease.job_id, exc_info=error)
+    return None

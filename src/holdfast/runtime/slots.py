@@ -11,12 +11,14 @@ from holdfast.core.abort import LOST, AbortReason
 from holdfast.core.outcome import Error, Failed, Released
 from holdfast.errors import SchemaError, StoreUnavailable
 from holdfast.runtime import counters as count
-from holdfast.runtime.attempt import STOP_GRACE, Attempt
+from holdfast.runtime.attempt import STOP_GRACE, Attempt, Commit
 from holdfast.runtime.attempting import Ended, attempted
-from holdfast.runtime.reporter import AttemptChannel, Reporter
+from holdfast.runtime.channel import AttemptChannel
+from holdfast.runtime.recalling import NOTHING, recalled
+from holdfast.runtime.reporter import Reporter
 from holdfast.runtime.service import wait_for_event
 from holdfast.runtime.settler import Settler
-from holdfast.runtime.telling import tell
+from holdfast.runtime.telling import tell, tell_too_late
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.core.outcome import Outcome
     from holdfast.runtime.base import Base
     from holdfast.runtime.entry import Entry
-    from holdfast.store.port import Part
+    from holdfast.runtime.recalling import Recalled
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -34,6 +36,8 @@ SHORT: Final = 0.1
 LONGEST_WAIT: Final = 0.5
 """Seconds a claimed job may wait for a slot: then it is given back, for another worker may have one."""
 FLAG_WITHIN: Final = 2.0
+AGAIN: Final = 0.25
+"""Seconds between looks whether a handler that does not stop has committed its transaction."""
 LONGEST_TURN: Final = 0.005
 """Seconds one slot may run handlers that never suspend before it lets the others have a turn."""
 
@@ -143,7 +147,7 @@ class Slots:
                 _uncancel()  # left behind by a handler that cancelled the task it ran in: no reason to lose a slot
             except Exception:
                 logger.exception("%s: an error of the worker's own; the job is given back", attempt, extra=attempt.context)
-                if not attempt.submitted and attempt.lease in self.held:
+                if not attempt.submitted and attempt.lease in self.held and attempt.commit is Commit.NONE:
                     self.settler.submit(attempt, Released("its worker failed"))
             if self._environment.monotonic() - yielded_at > LONGEST_TURN:
                 # handlers that never suspend would keep the event loop from everybody else
@@ -169,24 +173,27 @@ class Slots:
             ended = await self._ended(attempt)
             # from here on it is no longer to be stopped; its lease is still kept
             attempt.finished = not attempt.detached
-            if attempt.reported and not attempt.detached:
+            if attempt.reported and not attempt.detached and attempt.commit is Commit.NONE:
                 await self.reporter.flush()
         finally:
             self.running -= 1
             self._base.counters.level(count.CONCURRENT, self.running)
             attempt.runner = None
             self._usual_seconds += 0.1 * (self._environment.monotonic() - begun - self._usual_seconds)
+        if attempt.commit is Commit.DONE and ended.error is not None:
+            tell_too_late(attempt, ended.error)
         if attempt.detached:
             self._stuck -= 1
             self.freed()
-        elif ended.outcome is not None:
+        elif ended.outcome is not None and attempt.commit is Commit.NONE:
             tell(attempt, self.settler.submit(attempt, ended.outcome), ended.error)
         else:
             self._drop(attempt)
 
     async def _ended(self, attempt: Attempt) -> Ended:
         try:
-            return await attempted(attempt, AttemptChannel(attempt, self.reporter), self._environment, self._parts)
+            channel = AttemptChannel(attempt, self.reporter, self._base)
+            return await attempted(attempt, channel, self._environment, self._recall)
         except asyncio.CancelledError as error:
             if self._closing:
                 raise
@@ -195,15 +202,15 @@ class Slots:
                 return Ended(attempt.outcome_after(reason), error)
             return Ended(Failed(Error("CancelledError", "the handler cancelled the asyncio task it runs in")), error)
 
-    async def _parts(self, attempt: Attempt) -> dict[str, Part]:
-        """Return the parts of earlier attempts; none when it is to stop, for then it will not begin."""
+    async def _recall(self, attempt: Attempt) -> Recalled:
+        """Read what earlier attempts left and what it waited for; nothing when it is to stop, for then it will not begin."""
         backoff = self._base.outage.backoff()
         while not attempt.abort.is_set():
             try:
-                return {part.name: part for part in await self._base.store.parts(attempt.lease.job_id)}
+                return await recalled(self._base.store, attempt.claimed)
             except (StoreUnavailable, SchemaError) as error:
                 await asyncio.sleep(min(0.5, backoff.failed(error)))
-        return {}
+        return NOTHING
 
     # stopping handlers
 
@@ -223,7 +230,14 @@ class Slots:
     def _stop_handler(self, attempt: Attempt) -> None:
         """Stop a handler that was asked to: cancel what can be cancelled, and settle without what will not stop."""
         reason = attempt.abort.reason
-        if reason is None or attempt.finished or attempt.lease not in self.held:
+        if reason is None or attempt.lease not in self.held:
+            return
+        if attempt.commit is Commit.DONE:
+            # a transaction has settled it; what its handler does now keeps nobody but a worker that shuts down
+            if attempt.runner is not None and attempt.entry.cancellable:
+                attempt.runner.cancel()
+            return
+        if attempt.finished:
             return
         logger.warning("%s: asked to stop: %s", attempt, reason, extra=attempt.context)
         if attempt.runner is None:  # it waits for a slot
@@ -245,7 +259,13 @@ class Slots:
 
     def _detach(self, attempt: Attempt, outcome: Outcome | None) -> None:
         """Go on without a handler that does not stop: its job is settled or lost, its slot stays taken until it ends."""
-        if attempt.finished or attempt.detached or attempt.runner is None or attempt.lease not in self.held:
+        over = attempt.finished and attempt.commit is not Commit.DONE
+        if over or attempt.detached or attempt.runner is None or attempt.lease not in self.held:
+            return
+        if outcome is not None and attempt.commit is not Commit.NONE:
+            # it is committing: two ends under one token would pass for one. Nothing is written until it is known what it gave
+            if attempt.commit is Commit.UNDER_WAY:
+                self._loop.call_later(AGAIN, self._detach, attempt, outcome)
             return
         attempt.detached = True
         self._stuck += 1
@@ -278,7 +298,7 @@ class Slots:
         try:
             # before they are asked: whatever happens from here on is not their fault
             async with asyncio.timeout(FLAG_WITHIN):
-                await self._base.store.flag_free([attempt.lease for attempt in live])
+                await self._base.store.flag_free([one.lease for one in live if one.commit is not Commit.DONE])
         except (StoreUnavailable, TimeoutError) as error:
             logger.warning("running jobs could not be flagged as not at fault: %s", str(error) or "the store does not answer")
         for attempt in live:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import traceback
@@ -41,6 +42,14 @@ def tell(attempt: Attempt, write: Write, error: BaseException | None) -> None:
     logger.log(level, "%s", text, extra=attempt.context)
 
 
+def tell_too_late(attempt: Attempt, error: BaseException) -> None:
+    """Log an error of a handler that came after its transaction had settled the job: it changes nothing."""
+    if isinstance(error, asyncio.CancelledError):  # it was asked to stop
+        return
+    text = f"{attempt}: raised {type(error).__name__} after its transaction had settled it, which changes nothing: {error}"
+    logger.warning("%s", redact(f"{text}\n{user_traceback(error)}".rstrip()), extra=attempt.context)
+
+
 def user_traceback(error: BaseException) -> str:
     """Return the traceback of an error from the first line of the user's code on; empty where none of it is theirs."""
     frames = _beyond_own(error.__traceback__)
@@ -55,6 +64,8 @@ def _beyond_own(frames: TracebackType | None) -> TracebackType | None:
 
 def _said(write: Write) -> str:
     why = "" if write.error is None else f": {write.error.code}: {write.error.message}"
+    if write.event is Event.SUSPEND:
+        return "waits without a slot"
     if write.event is Event.FAIL:
         return f"failed for good{why}"
     if write.state is State.SCHEDULED:

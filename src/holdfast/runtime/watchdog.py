@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.core.outcome import TIMEOUT, Error, Failed, Released
 from holdfast.core.settle import settle
 from holdfast.errors import HoldfastError
+from holdfast.runtime.attempt import Commit
 from holdfast.store.port import Settlement
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Watchdog:
                         one, Failed(Error(TIMEOUT, late)) if one is blocker else Released("a neighbour blocked the event loop")
                     )
                     for one in attempts
-                    if not one.finished
+                    if not one.finished and one.commit is Commit.NONE
                 ]
             )
             await store.retire(self._worker_id)

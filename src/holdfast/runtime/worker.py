@@ -32,7 +32,7 @@ from holdfast.runtime.watchdog import Watchdog
 from holdfast.store.port import WORKER_TEXT_LIMIT, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
 
     from holdfast.notify.port import Hint
@@ -45,6 +45,8 @@ logger = logging.getLogger("holdfast.worker")
 
 GREETED: Final = 20
 """Tasks that are named when a worker starts."""
+MOST_OUTSIDE: Final = 15
+"""Tasks that are completed from outside, as many as are surely stored with the worker."""
 SIGN_OFF: Final = 2.0
 EXIT_STUCK: Final = 75
 """The exit code of a process whose handlers did not stop."""
@@ -165,7 +167,7 @@ class RunningWorker:
         await store.open()
         notifier = world.make_notifier()
         self._stack.push_async_callback(notifier.close)
-        self._base = Base(store, notifier, world.environment, Outage(world.environment), self.counters)
+        self._base = Base(store, notifier, world.environment, Outage(world.environment), self.counters, world.make_caller)
         self._stack.enter_context(kept_logs())
         for lifespan in world.lifespans:
             await self._stack.enter_async_context(lifespan())
@@ -173,7 +175,7 @@ class RunningWorker:
         self.worker = Worker(
             id=self.id,
             name=options.name,
-            info=introduction(options, world.tasks),
+            info=introduction(options, world.tasks, world.outside),
             version=options.version,
             slots=options.concurrency,
             capabilities=options.capabilities,
@@ -220,7 +222,7 @@ class RunningWorker:
         if options.prefetch:
             keepers["prefetch"] = slots
         self._services = [Service(name, keeper, base) for name, keeper in keepers.items()]
-        self._promoter = self._services[0]
+        self._promoter, self._sweeper = self._services[0], self._services[2]
 
     async def _run_parts(self) -> None:
         """Start every loop. Nothing here may fail once the group is entered: it would wait for its loops for ever."""
@@ -242,6 +244,8 @@ class RunningWorker:
             self._claimer.hinted(surely=named)
         if hint.anything or hint.later:
             self._promoter.wake()
+        if hint.waiters:
+            self._sweeper.wake()
         if hint.jobs and any(lease.job_id in hint.jobs for lease in self._slots.held):
             self._heartbeat.hurry()
         elif hint.anything and self._slots.held:
@@ -270,7 +274,7 @@ class RunningWorker:
                 logger.exception("a listener of %s failed", event)
 
 
-def introduction(options: WorkerOptions, tasks: Mapping[str, Any]) -> str:
+def introduction(options: WorkerOptions, tasks: Mapping[str, Any], outside: Iterable[str] = ()) -> str:
     """Return what a worker says of itself in the registry, as JSON text; the tasks are named as far as there is room."""
     about: dict[str, Any] = {
         "host": socket.gethostname(),
@@ -278,6 +282,8 @@ def introduction(options: WorkerOptions, tasks: Mapping[str, Any]) -> str:
         "python": platform.python_version(),
         "queues": None if options.queues is None else sorted(options.queues),
     }
+    if by_others := sorted(outside)[:MOST_OUTSIDE]:
+        about["outside"] = by_others
     named = sorted(tasks)
     while True:
         text = msgspec.json.encode({**about, "tasks": named, "more_tasks": len(tasks) - len(named)}).decode()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadSetting
+from holdfast.runtime.base import no_callers
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.core.environment import WorkerEnvironment
     from holdfast.notify.port import Notifier
     from holdfast.runtime.entry import Middleware
-    from holdfast.store.port import Retention, Store
+    from holdfast.store.port import Caller, Retention, Store
     from holdfast.tasks.task import Task
 
 
@@ -70,3 +71,7 @@ class World:
     listeners: Sequence[Callable[[str, UUID], None]]
     weights: Mapping[str, float]
     retention: Retention
+    outside: frozenset[str] = frozenset()
+    """The tasks of the app that nobody runs: they are completed from outside."""
+    make_caller: Callable[[Any], Caller] = no_callers
+    """Turns a connection or session of the user's own into a transaction of the store's."""

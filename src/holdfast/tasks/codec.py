@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from holdfast.errors import BadArgs, BadResult
+from holdfast.tasks.evolving import FIRST, Evolution, NotUpgraded, too_new, unmarked
 from holdfast.tasks.explain import unexpected
+from holdfast.tasks.sealing import Purpose, SealError, names_key
 from holdfast.tasks.shape import Shape, UnsupportedTypeError, shape_of
 from holdfast.tasks.signature import Parameter, bad_task, read_parameters, read_result
 from holdfast.tasks.text import DEFAULT_MAX_BYTES, JsonText
@@ -15,6 +17,8 @@ from holdfast.tasks.values import Fault, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from holdfast.tasks.sealing import Sealer
 
 __all__ = ["DEFAULT_MAX_BYTES", "ArgsCodec", "ResultCodec"]
 
@@ -24,9 +28,23 @@ class ArgsCodec:
 
     A text that was accepted decodes to equal arguments. Arguments the caller leaves out are left out of the text, so a default
     may change between enqueue and run. Raises `BadArgs` and nothing else; safe to use from several threads.
+
+    With a `version` above 1 the text says it, and older text is upgraded before it is validated; with a `sealer` it is
+    sealed. The limit on the size is on the clear text: sealed, it is a third longer.
     """
 
-    __slots__ = ("_arguments", "_names", "_parameters", "_positional_only", "_text")
+    __slots__ = (
+        "_arguments",
+        "_names",
+        "_parameters",
+        "_positional_only",
+        "_read",
+        "_sealer",
+        "_task",
+        "_text",
+        "_write",
+        "evolution",
+    )
 
     @classmethod
     def of(
@@ -36,6 +54,8 @@ class ArgsCodec:
         task: str,
         max_bytes: int = DEFAULT_MAX_BYTES,
         injected: frozenset[str] = frozenset(),
+        version: int = FIRST,
+        sealer: Sealer | None = None,
     ) -> Self:
         """Read a function; `BadTask` when a parameter has no fixed name or no storable type.
 
@@ -48,9 +68,19 @@ class ArgsCodec:
                 shapes.append(shape_of(parameter.annotation))
             except UnsupportedTypeError as error:
                 raise bad_task(function, task, f"parameter {parameter.name!r}", short(error, 500)) from error
-        return cls(parameters, shapes, task=task, max_bytes=max_bytes)
+        return cls(parameters, shapes, task=task, max_bytes=max_bytes, version=version, sealer=sealer)
 
-    def __init__(self, parameters: list[Parameter], shapes: list[Shape], *, task: str, max_bytes: int) -> None:
+    def __init__(
+        self,
+        parameters: list[Parameter],
+        shapes: list[Shape],
+        *,
+        task: str,
+        max_bytes: int,
+        version: int,
+        sealer: Sealer | None,
+    ) -> None:
+        self._task = task
         self._parameters = parameters
         self._names = tuple(parameter.name for parameter in parameters)
         self._positional_only = frozenset(parameter.name for parameter in parameters if parameter.positional_only)
@@ -65,6 +95,13 @@ class ArgsCodec:
             annotations={parameter.name: parameter.annotation for parameter in parameters},
             wrapped=True,
         )
+        self.evolution = Evolution(task, version)
+        """The versions of the args, for who declares upgrades."""
+        self._sealer = sealer
+        # decided once: a task without versions whose app does not encrypt pays nothing for either
+        plain = version == FIRST and sealer is None
+        self._write: Callable[[Any], str] = self._text.encode if plain else self._stored
+        self._read: Callable[[str], Any] = self._text.decode if plain else self._restored
 
     def encode(self, /, *args: Any, **kwargs: Any) -> str:
         """Give the text of a call's arguments: a JSON object, by parameter name."""
@@ -75,12 +112,53 @@ class ArgsCodec:
             raise self._text.refuse(self._not_bound(args, kwargs)) from None
         if self._positional_only and not self._positional_only.isdisjoint(kwargs):
             raise self._text.refuse(self._not_bound(args, kwargs))
-        return self._text.encode(arguments)
+        return self._write(arguments)
 
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Give `args, kwargs` to call the function with; injected parameters are added to `kwargs` by the caller."""
-        kwargs = dict(_given(self._text.decode(text)))
+        try:
+            kwargs = dict(_given(self._read(text)))
+        except BadArgs:
+            self._refuse_foreign(text)
+            raise
         return (self._take_positional_only(kwargs) if self._positional_only else ()), kwargs
+
+    def accept(self, text: str) -> str:
+        """Give the text to store for args that somebody wrote as JSON, by the same rule as `encode`.
+
+        They are of the version that stands now, unless they say another; stored text is accepted too.
+        """
+        try:
+            written = unmarked(text)[0] == FIRST and names_key(text) is None
+            return self._write(self._text.decode(text) if written else self._read(text))
+        except BadArgs:
+            self._refuse_foreign(text)
+            raise
+
+    def _stored(self, arguments: Any) -> str:
+        text = self.evolution.mark(self._text.encode(arguments))
+        return text if self._sealer is None else self._sealer.seal(text, Purpose.ARGS, self._task)
+
+    def _restored(self, text: str) -> Any:
+        try:
+            clear = text if self._sealer is None else self._sealer.open(text, Purpose.ARGS, self._task)
+            current = self.evolution.current(clear)
+        except SealError as error:
+            raise self._text.refuse(Fault("", str(error))) from error
+        except NotUpgraded as error:
+            raise self._text.refuse(Fault("", str(error))) from error
+        try:
+            return self._text.decode(current)
+        except BadArgs as error:
+            raise self._text.refuse(self.evolution.told(clear, Fault(error.path, error.reason))) from error
+
+    def _refuse_foreign(self, text: str) -> None:
+        """Say it plainly where text does not decode because another version or another app wrote it."""
+        if self._sealer is None and (key_id := names_key(text)) is not None:
+            reason = f"the stored text is sealed with the key {key_id!r}, and this app has no encryption: give it encryption="
+            raise self._text.refuse(Fault("", reason)) from None
+        if self._sealer is None and self.evolution.version == FIRST and (version := unmarked(text)[0]) > FIRST:
+            raise self._text.refuse(Fault("", too_new(version, FIRST))) from None
 
     def _take_positional_only(self, kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Move the positional-only arguments out, up to the last one that was given."""
@@ -112,21 +190,26 @@ class ResultCodec:
     """Turns the result of a task into JSON text and back.
 
     A text that was accepted decodes to an equal result. Raises `BadResult` and nothing else; safe to use from several threads.
+    With a `sealer` the text is sealed, for this task: the result of another one is to be opened before it comes here.
     """
 
-    __slots__ = ("_text",)
+    __slots__ = ("_read", "_sealer", "_task", "_text", "_write")
 
     @classmethod
-    def of(cls, function: Callable[..., Any], *, task: str, max_bytes: int = DEFAULT_MAX_BYTES) -> Self:
+    def of(
+        cls, function: Callable[..., Any], *, task: str, max_bytes: int = DEFAULT_MAX_BYTES, sealer: Sealer | None = None
+    ) -> Self:
         """Read the return annotation, Any when there is none; `BadTask` when it cannot be stored."""
         annotation = read_result(function, task=task)
         try:
             shape = shape_of(annotation)
         except UnsupportedTypeError as error:
             raise bad_task(function, task, "the return annotation", short(error, 500)) from error
-        return cls(annotation, shape, task=task, max_bytes=max_bytes)
+        return cls(annotation, shape, task=task, max_bytes=max_bytes, sealer=sealer)
 
-    def __init__(self, annotation: Any, shape: Shape, *, task: str, max_bytes: int) -> None:
+    def __init__(self, annotation: Any, shape: Shape, *, task: str, max_bytes: int, sealer: Sealer | None) -> None:
+        self._task = task
+        self._sealer = sealer
         self._text = JsonText(
             annotation,
             shape=shape,
@@ -137,14 +220,28 @@ class ResultCodec:
             annotations={"result": annotation},
             wrapped=False,
         )
+        self._write: Callable[[Any], str] = self._text.encode if sealer is None else self._stored
+        self._read: Callable[[str], Any] = self._text.decode if sealer is None else self._restored
 
     def encode(self, value: Any) -> str:
         """Give the text of a result."""
-        return self._text.encode(value)
+        return self._write(value)
 
     def decode(self, text: str) -> Any:
         """Give the result of a text."""
-        return self._text.decode(text)
+        return self._read(text)
+
+    def _stored(self, value: Any) -> str:
+        assert self._sealer is not None  # noqa: S101  else it is not called
+        return self._sealer.seal(self._text.encode(value), Purpose.RESULT, self._task)
+
+    def _restored(self, text: str) -> Any:
+        assert self._sealer is not None  # noqa: S101  as above
+        try:
+            clear = self._sealer.open(text, Purpose.RESULT, self._task)
+        except SealError as error:
+            raise self._text.refuse(Fault("result", str(error))) from error
+        return self._text.decode(clear)
 
 
 def _struct_of(parameters: list[Parameter]) -> type[msgspec.Struct]:

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-import threading
-from collections.abc import Awaitable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
 from holdfast.core.states import Event
-from holdfast.errors import Aborted, BadJob
+from holdfast.errors import BadJob, BadSetting, NotAllowed
 from holdfast.store.port import Part, PartState
+from holdfast.tasks.blockers import results_in_order, results_of_task
+from holdfast.tasks.blocking import refuse_on_loop
+from holdfast.tasks.continuing import Continue, continuation
+from holdfast.tasks.joblog import JobLog
+from holdfast.tasks.steps import Steps
+from holdfast.tasks.suspending import Suspending
+from holdfast.tasks.transaction import BlockingTransaction, JobTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
-    from datetime import datetime
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+    from datetime import datetime, timedelta
     from uuid import UUID
 
-    from holdfast.core.abort import AbortReason
     from holdfast.core.lease import Claimed
+    from holdfast.core.outcome import Suspended
+    from holdfast.store.port import BlockerView
+    from holdfast.tasks.abort import Abort
+    from holdfast.tasks.channel import Channel
+    from holdfast.tasks.task import Task
+    from holdfast.tasks.typed import Next, Results
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 PROGRESS_STEP: Final = 1.0
 PROGRESS_SECONDS: Final = 0.5
@@ -31,87 +46,6 @@ current_job: ContextVar[Job | None] = ContextVar("holdfast_job", default=None)
 """The job that runs in this context. Log records made here belong to it."""
 
 
-class Channel(Protocol):
-    """How a running job reports to its worker. Safe from any thread; nothing here blocks an event loop."""
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        ...
-
-    def progress(self, percent: float, step: str, message: str) -> None:
-        """Pass on how far the job is."""
-        ...
-
-    def stage(self, name: str, event: Event) -> None:
-        """Pass on that a stage was entered or left."""
-        ...
-
-    def log(self, level: str, logger: str, message: str, fields: str) -> None:
-        """Pass on a line of the job's log; `fields` is JSON text."""
-        ...
-
-    def checkpoint(self, part: Part) -> Awaitable[None]:
-        """Write a part. In a thread or process: done when this returns. On the event loop: done when awaited."""
-        ...
-
-
-class Stored(Awaitable[None]):
-    """What a checkpoint gives that is stored already."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        """Be done."""
-        yield from ()
-
-
-class Abort:
-    """Tells a handler that it should stop, and why. Safe to set and read from any thread."""
-
-    __slots__ = ("_event", "_lock", "_reason")
-
-    def __init__(self) -> None:
-        self._reason: AbortReason | None = None
-        self._event: threading.Event | None = None
-        self._lock: threading.Lock | None = None
-
-    @property
-    def reason(self) -> AbortReason | None:
-        """Why to stop; `None`: go on."""
-        return self._reason
-
-    def is_set(self) -> bool:
-        """Tell whether to stop."""
-        return self._reason is not None
-
-    def check(self) -> None:
-        """Raise `Aborted` if the handler should stop: for loops in threads and processes."""
-        if self._reason is not None:
-            raise Aborted(self._reason)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Block until the handler should stop, or for `timeout` seconds; returns whether it should. For threads."""
-        with _ABORTS:
-            if self._reason is not None:
-                return True
-            if self._event is None:
-                self._event = threading.Event()
-            event = self._event
-        return event.wait(timeout)
-
-    def set(self, reason: AbortReason) -> bool:
-        """Ask the handler to stop; the first reason stands. Returns whether this was the first. For the worker."""
-        with _ABORTS:
-            if self._reason is not None:
-                return False
-            self._reason = reason
-            if self._event is not None:
-                self._event.set()
-            return True
-
-
-_ABORTS: Final = threading.Lock()
-"""One lock for all aborts: they are rare, and a lock for each job would be made a million times for nothing."""
-
-
 class Job:
     """One attempt at a job, handed to the function that asks for it with a parameter `job: Job`.
 
@@ -119,6 +53,7 @@ class Job:
     """
 
     __slots__ = (
+        "_blockers",
         "_claimed",
         "_held_back",
         "_last_at",
@@ -127,11 +62,27 @@ class Job:
         "_last_step",
         "_log",
         "_parts",
+        "_signals",
+        "_steps",
+        "_tx",
         "abort",
         "channel",
+        "continuation",
+        "settled",
+        "suspension",
+        "unusual",
     )
 
-    def __init__(self, claimed: Claimed, channel: Channel, abort: Abort, parts: Mapping[str, Part] | None = None) -> None:
+    def __init__(
+        self,
+        claimed: Claimed,
+        channel: Channel,
+        abort: Abort,
+        parts: Mapping[str, Part] | None = None,
+        *,
+        blockers: Sequence[BlockerView] = (),
+        signals: Mapping[str, str] | None = None,
+    ) -> None:
         self._claimed = claimed
         self.channel = channel
         """How it reports; for the runtime."""
@@ -142,6 +93,18 @@ class Job:
         self._held_back: float | None = None
         self._last_at = float("-inf")
         self._log: JobLog | None = None
+        self._blockers = blockers
+        self._signals = signals
+        self._steps: Steps | None = None
+        self._tx: JobTransaction | BlockingTransaction | None = None
+        self.unusual = False
+        """Whether its end may be another than what the function returns. For the runtime, as those below."""
+        self.continuation: Continue | None = None
+        """The next step that was named last."""
+        self.suspension: Suspended | None = None
+        """How it was left to wait without a slot."""
+        self.settled = False
+        """Whether a transaction of its own has ended it."""
 
     @property
     def id(self) -> UUID:
@@ -215,7 +178,226 @@ class Job:
             raise
         self.channel.stage(name, Event.STAGE_LEAVE)
 
+    # its chain
+
+    @property
+    def chain_id(self) -> UUID:
+        """The id of its chain's first job; its own where it is that, or alone."""
+        return self._claimed.chain_id or self._claimed.job_id
+
+    def continue_with(self, task: Next[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """End this step and go on with another task, or with this one again: `return job.continue_with(second, n + 1)`.
+
+        The next step is created in the same transaction as the end of this one. Options (`delay`, `after`, `id`, `key`, …) are
+        given with `task.options(…)`. Raises `BadArgs` that names the field and the task. What this returns is a `Continue`; to
+        type checkers it is what the next task gives, for that is what the chain gives in the end.
+        """
+        self.continuation = continuation(cast("Task[..., R]", task), args, kwargs)
+        self.unusual = True
+        return cast("R", self.continuation)
+
+    # what it waited for
+
+    @property
+    def blockers(self) -> Sequence[BlockerView]:
+        """The chains it waited for, as they stood when this attempt began, in the order of `after=`."""
+        return self._blockers
+
+    if TYPE_CHECKING:
+
+        @property
+        def results(self) -> Results:
+            """Return the results of the chains it waited for, with a type for each."""
+            ...
+
+    else:
+
+        def results(self, *tasks: Task[..., Any]) -> tuple[Any, ...]:
+            """Return the results of the chains it waited for, in the order of `after=`; name the task each is a result of.
+
+            Raises `JobFailed` or `JobCanceled` for a blocker that ended so (with `on_blocker_failure="run"`), `JobNotFound` for
+            one that is gone, `BadResult` for what does not decode, `BadArgs` when their number is another.
+            """
+            return results_in_order(self._blockers, tasks, self.task)
+
+    def results_of(self, task: Task[..., R]) -> list[R]:
+        """Return the results of those blockers that began or ended with one task, in the order of `after=`. As `results`."""
+        return results_of_task(self._blockers, task, self.task)
+
     # what need not be done again
+
+    @overload
+    def step(
+        self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+    async def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function once across all attempts: its result is stored under the fence, and later attempts get that.
+
+        The function may await or not; its return annotation says how the result is stored. One that raises is not stored. A
+        name means one call in each attempt. Dying between the call and the storing runs it again. Raises `StaleLease` when
+        the lease is lost.
+        """
+        step = self._durable("step").step(name, function, args, kwargs)
+        if step.stored:
+            return step.recalled()
+        with step:
+            value = function(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = await value
+            await self._kept(step.given(value))
+        return value
+
+    def step_sync(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Do as `step`, from a thread or process."""
+        refuse_on_loop("step")
+        step = self._durable("step_sync").step(name, function, args, kwargs)
+        if step.stored:
+            return cast("R", step.recalled())
+        with step:
+            value = function(*args, **kwargs)
+            if inspect.iscoroutine(value):
+                value.close()
+                raise BadJob(f"{name!r} awaits: use it as a step of an async function", path="step_sync", task=self.task)
+            self._keep(step.given(value))
+        return value
+
+    async def sleep(self, seconds: float | timedelta, *, name: str | None = None) -> None:
+        """Sleep without a slot: this attempt ends here, and a later one goes on from here once the time has passed.
+
+        Costs no failure. Sleeps are known by their order, or by their names. Let what this raises pass.
+        """
+        steps = self._durable("sleep")
+        with steps.alone("sleep"):
+            part, suspended = steps.sleep(seconds, name, self.channel.now())
+            if part is not None:
+                await self._kept(part)
+            self._suspend(suspended)
+
+    def sleep_sync(self, seconds: float | timedelta, *, name: str | None = None) -> None:
+        """Do as `sleep`, from a thread or process."""
+        refuse_on_loop("sleep")
+        part, suspended = self._durable("sleep_sync").sleep(seconds, name, self.channel.now())
+        if part is not None:
+            self._keep(part)
+        self._suspend(suspended)
+
+    @overload
+    def wait_for(self, signal: str, *, timeout: float | timedelta | None = None) -> Coroutine[Any, Any, Any]: ...
+    @overload
+    def wait_for(self, signal: str, *, timeout: float | timedelta | None = None, type: type[T]) -> Coroutine[Any, Any, T]: ...
+    async def wait_for(
+        self,
+        signal: str,
+        *,
+        timeout: float | timedelta | None = None,
+        type: Any = Any,  # noqa: A002  as in msgspec
+    ) -> Any:
+        """Wait without a slot until a signal is emitted (`app.signal(name, data)`), and return what it carries.
+
+        This attempt ends here, and a later one goes on from here; one that was emitted before is not waited for long. Costs
+        no failure. Raises `TimeoutError` where the signal has not come `timeout` seconds after the first attempt asked.
+        """
+        steps = self._durable("wait_for")
+        with steps.alone("wait_for"):
+            part, suspended = steps.wait(signal, timeout, self.channel.now())
+            if part is not None:
+                await self._kept(part)
+            self._suspend(suspended)
+        return steps.received(signal, type)
+
+    @overload
+    def wait_for_sync(self, signal: str, *, timeout: float | timedelta | None = None) -> Any: ...
+    @overload
+    def wait_for_sync(self, signal: str, *, timeout: float | timedelta | None = None, type: type[T]) -> T: ...
+    def wait_for_sync(
+        self,
+        signal: str,
+        *,
+        timeout: float | timedelta | None = None,
+        type: Any = Any,  # noqa: A002  as above
+    ) -> Any:
+        """Do as `wait_for`, from a thread or process."""
+        refuse_on_loop("wait_for")
+        part, suspended = self._durable("wait_for_sync").wait(signal, timeout, self.channel.now())
+        if part is not None:
+            self._keep(part)
+        self._suspend(suspended)
+        return self._durable("wait_for_sync").received(signal, type)
+
+    @property
+    def signals(self) -> Mapping[str, str]:
+        """What the signals carried that it was suspended for, as JSON text. For the runtime."""
+        return self._signals or {}
+
+    def _durable(self, what: str) -> Steps:
+        if self._tx is not None:
+            raise NotAllowed(f"job.{what} inside the job's transaction would not be undone with it: call it before or after")
+        if self._steps is None:
+            self._steps = Steps(self.task, self._parts, self.signals)
+        return self._steps
+
+    async def _kept(self, part: Part) -> None:
+        await self.channel.checkpoint(part)
+        self._parts[part.name] = part  # not before: what was refused must not pass for stored
+
+    def _keep(self, part: Part) -> None:
+        self.channel.checkpoint(part)  # in a thread or process it is stored when this returns
+        self._parts[part.name] = part
+
+    def _suspend(self, suspended: Suspended | None) -> None:
+        if suspended is None:
+            return
+        self.unusual = True
+        if self.suspension is None:
+            self.suspension = suspended
+        raise Suspending(self.suspension)
+
+    # all or nothing
+
+    def transaction(self, conn: Any = None) -> JobTransaction:
+        """Return a transaction of the job: `async with job.transaction() as tx`, on the store's database.
+
+        What is written in it, `tx.complete(…)` or `tx.continue_with(…)`, and jobs enqueued with `options(conn=tx)` commit
+        together and only under the lease; an exception undoes them. Without completion it is a fenced write, and the job goes
+        on. `conn` is a connection or session of your own on the same database. Raises `StaleLease` when the lease is lost.
+        """
+        return JobTransaction(self.channel.transactor(), conn, self._opened)
+
+    def transaction_sync(self, conn: Any = None) -> BlockingTransaction:
+        """Do as `transaction`, in a thread: `with job.transaction_sync() as tx`."""
+        refuse_on_loop("transaction")
+        return BlockingTransaction(self.channel.transactor(), conn, self._opened)
+
+    @property
+    def tx(self) -> JobTransaction:
+        """The transaction that is open: that of the whole attempt, where the task is declared with `atomic=True`."""
+        if isinstance(self._tx, JobTransaction):
+            return self._tx
+        if self._tx is not None:
+            raise BadSetting("the function does not await, so its transaction is job.tx_sync")
+        raise BadSetting("there is no transaction: declare the task with atomic=True, or use job.transaction()")
+
+    @property
+    def tx_sync(self) -> BlockingTransaction:
+        """The transaction that is open, as `tx`, in a thread."""
+        if isinstance(self._tx, BlockingTransaction):
+            return self._tx
+        if self._tx is not None:
+            raise BadSetting("the function awaits, so its transaction is job.tx")
+        raise BadSetting("there is no transaction: declare the task with atomic=True, or use job.transaction_sync()")
+
+    def _opened(self, transaction: Any) -> None:
+        """Take note of the transaction that begins, or that there is none any more."""
+        if transaction is not None and self._tx is not None:
+            raise NotAllowed("the job has an open transaction already: one after another, and none inside another")
+        if transaction is not None and self.settled:
+            raise NotAllowed("a transaction has completed this job already: nothing can be added to it")
+        self._tx = transaction
+        self.unusual = True
+
+    # what need not be done again, by hand
 
     @property
     def parts(self) -> Mapping[str, Part]:
@@ -264,39 +446,6 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.task} attempt {self.attempt}>"
-
-
-class JobLog(logging.LoggerAdapter[logging.Logger]):
-    """A standard logger that knows its job: `job.log.info("rendered %s", name, width=1920)`."""
-
-    def __init__(self, logger: logging.Logger, job: Job) -> None:
-        super().__init__(logger, {})
-        self.job = job
-
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Keep what is not logging's own as fields of the record."""
-        known = {name: kwargs.pop(name) for name in ("exc_info", "stack_info", "stacklevel", "extra") if name in kwargs}
-        fields = dict(kwargs)
-        kwargs.clear()
-        kwargs.update(known)
-        kwargs["extra"] = {**(known.get("extra") or {}), "holdfast_fields": fields, "holdfast_job": self.job}
-        return msg, kwargs
-
-    def debug(self, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log for those who look closely."""
-        self.log(logging.DEBUG, msg, *args, **kwargs)
-
-    def info(self, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log what happens."""
-        self.log(logging.INFO, msg, *args, **kwargs)
-
-    def warning(self, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log what may need somebody."""
-        self.log(logging.WARNING, msg, *args, **kwargs)
-
-    def error(self, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log what went wrong."""
-        self.log(logging.ERROR, msg, *args, **kwargs)
 
 
 def _state(state: PartState | str | None, done: float | None, total: float | None, error: str | None) -> PartState:

@@ -7,12 +7,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
 from holdfast.core.classify import Verdict  # noqa: TC001  a dataclass field
-from holdfast.core.job import DEFAULT_LEASE, DEFAULT_POLICY, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT, OnConflict
+from holdfast.core.job import (
+    DEFAULT_LEASE,
+    DEFAULT_POLICY,
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    DEFAULT_TIMEOUT,
+    BlockerPolicy,
+    OnConflict,
+)
 from holdfast.core.retry import Retry
 from holdfast.errors import BadJob, BadTask
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from holdfast.tasks.handle import Handle
+
+    After = Handle[Any] | UUID | str | Sequence["After"]
+    """What a job may wait for: handles, chains, groups, ids, and lists of them."""
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -30,6 +46,8 @@ class Executor(StrEnum):
     """In a process of its own: killed at its time-out, and a crash costs nobody else anything."""
     COMMAND = "command"
     """The function returns a `Command`: a program that is run in its place."""
+    OUTSIDE = "outside"
+    """Nobody runs it: it waits until a person or another service completes it."""
 
 
 class Missed(StrEnum):
@@ -58,7 +76,7 @@ class JobOptions(TypedDict, total=False):
     key_scope: str
     key_window: float | timedelta
     """Hold the key for so long from the enqueue, also when the job has ended."""
-    on_conflict: OnConflict | str
+    on_conflict: OnConflict | Literal["skip", "replace", "debounce"]
     """skip, replace or debounce."""
     expires_in: float | timedelta
     """End it as canceled if it still waits then."""
@@ -67,6 +85,23 @@ class JobOptions(TypedDict, total=False):
     lease: float | timedelta
     tags: Sequence[str]
     trace: str
+    after: After
+    """What must end first: handles, chains, groups or ids. Their results reach the function in this order."""
+    on_blocker_failure: BlockerPolicy | Literal["fail", "cancel", "run"]
+    """What becomes of it when one of those fails or is canceled: fail, cancel or run."""
+    id: UUID | str
+    """Its id, a UUIDv7, where somebody else must know it first. Enqueuing it twice makes one job."""
+    conn: Any
+    """The connection, session or transaction in which it is enqueued: it exists once that has committed."""
+    using: str
+    """The name of the Django database in whose transaction it is enqueued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Using:
+    """A Django database by its name. Its connection is another one in every thread, so it is looked up by who enqueues."""
+
+    alias: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +125,12 @@ class TaskOptions:
     missed: Missed = Missed.LATEST
     codes: Mapping[str, Verdict] = field(default_factory=dict)
     classify: Callable[[BaseException], Verdict | None] | None = None
+    continues_with: frozenset[str] | None = None
+    """The names of the tasks it may continue with, as they were given; `None`: any."""
+    atomic: bool = False
+    """Whether each attempt is one transaction, which completes it."""
+    version: int = 1
+    """Of its args: stored ones of an older version are upgraded before they are validated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,24 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core.outcome import Error
-from holdfast.core.states import STAGE_EVENTS, Event, State
+from holdfast.core.states import STAGE_EVENTS, TERMINAL, Event, State
 from holdfast.store.port import AttemptView, EventView, JobView, Part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a completion from outside: whether it stands, and who ended the job first."""
+
+    applied: bool
+    """False: the job had ended before, and nothing changed."""
+    state: State
+    """How it ended."""
+    by: str
+    """Who ended it: the `by` of the completion that stands, or the worker that ran it."""
+    at: datetime
+    """When."""
 
 
 class StageReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +98,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             )
         lines.extend(f"  part {part.name}: {part.state}" for part in self.parts)
         return "\n".join(lines)
+
+
+def completion(events: Sequence[EventView], *, applied: bool) -> Completion | None:
+    """Return how a job ended by what its event log says; `None`: it has not, it was brought back meanwhile."""
+    for event in reversed(events):
+        if event.state is not None and event.state in TERMINAL:
+            return Completion(applied=applied, state=event.state, by=event.actor, at=event.at)
+    return None
 
 
 def make_report(

@@ -3,69 +3,32 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from string import Formatter
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, get_args
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args
 
 from holdfast.core.classify import Classification
-from holdfast.core.job import NewJob, OnConflict, Policy, Unique
 from holdfast.core.text import checked_name
-from holdfast.errors import BadArgs, BadJob, BadTask
+from holdfast.errors import BadTask
+from holdfast.tasks.bound import BoundTask, Call
 from holdfast.tasks.codec import ArgsCodec, ResultCodec
 from holdfast.tasks.command import Command, CommandResult
 from holdfast.tasks.context import Job
-from holdfast.tasks.options import Executor, priority_of, retry_of, seconds
+from holdfast.tasks.options import Executor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
     from typing import Unpack
 
-    from holdfast.tasks.handle import Desk, Handle
-    from holdfast.tasks.options import JobOptions, QueueOptions, TaskOptions
+    from holdfast.tasks.bound import Producer
+    from holdfast.tasks.chain import Chain
+    from holdfast.tasks.evolving import Upgrade
+    from holdfast.tasks.handle import Handle
+    from holdfast.tasks.options import JobOptions, TaskOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-T = TypeVar("T")
-
-
-class Producer(Protocol):
-    """What a task asks of the app it was declared with."""
-
-    def new_id(self) -> UUID:
-        """Return a fresh job id."""
-        ...
-
-    def queue_options(self, name: str) -> QueueOptions | None:
-        """Return what was said about a queue."""
-        ...
-
-    async def enqueue_many(self, calls: Sequence[Call[Any]]) -> list[Handle[Any]]:
-        """Enqueue calls, all or none, in order."""
-        ...
-
-    def blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine from blocking code; refused inside a running event loop."""
-        ...
-
-    @property
-    def desk(self) -> Desk:
-        """Return what handles talk to."""
-        ...
-
-
-class Call(Generic[R_co]):
-    """A task with its args, checked and ready to be enqueued. Enqueuing the same call twice makes one job."""
-
-    __slots__ = ("job", "task")
-
-    def __init__(self, task: Task[..., R_co], job: NewJob) -> None:
-        self.task = task
-        self.job = job
+U = TypeVar("U", bound="Upgrade")
 
 
 class Task(Generic[P, R]):
@@ -79,11 +42,13 @@ class Task(Generic[P, R]):
         self.options_declared = options
         self.job_parameter = _job_parameter(function, name)
         injected = frozenset({self.job_parameter}) if self.job_parameter else frozenset[str]()
-        self.args = ArgsCodec.of(function, task=name, max_bytes=max_bytes, injected=injected)
-        if options.executor is Executor.COMMAND:
-            self.results = ResultCodec.of(_command_result, task=name, max_bytes=max_bytes)
-        else:
-            self.results = ResultCodec.of(function, task=name, max_bytes=max_bytes)
+        self.sealer = producer.sealer
+        """What seals its texts, where its app encrypts."""
+        self.args = ArgsCodec.of(
+            function, task=name, max_bytes=max_bytes, injected=injected, version=options.version, sealer=self.sealer
+        )
+        returns = _command_result if options.executor is Executor.COMMAND else function
+        self.results = ResultCodec.of(returns, task=name, max_bytes=max_bytes, sealer=self.sealer)
         self.classification = Classification(options.codes, options.classify)
         self._producer = producer
         self.__doc__ = function.__doc__
@@ -108,7 +73,18 @@ class Task(Generic[P, R]):
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Do as `enqueue`, from blocking code."""
-        return self._producer.blocking(self.enqueue(*args, **kwargs))
+        return self._producer.blocking(self.enqueue(*args, **kwargs), self._producer.default_conn)
+
+    async def start_chain(self, *args: P.args, **kwargs: P.kwargs) -> Chain[R]:
+        """Start a chain whose first step is a run of this task; its steps go on with `return job.continue_with(next_task, …)`.
+
+        Returned means stored. Raises as `enqueue` does.
+        """
+        return await self._plain.start_chain(*args, **kwargs)
+
+    def start_chain_sync(self, *args: P.args, **kwargs: P.kwargs) -> Chain[R]:
+        """Do as `start_chain`, from blocking code."""
+        return self._producer.blocking(self.start_chain(*args, **kwargs), self._producer.default_conn)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Return the run that `enqueue` would ask for, for `app.enqueue_many`."""
@@ -124,11 +100,44 @@ class Task(Generic[P, R]):
 
     def call_text(self, args: str, changes: JobOptions) -> Call[R]:
         """Return a call with args that are JSON text already; they must decode."""
-        self.args.decode(args)
-        return self._make(changes).call_encoded(args)
+        return self._make(changes).call_encoded(self.args.accept(args))
+
+    @property
+    def continues_with(self) -> frozenset[str] | None:
+        """The names of the tasks it may continue with; `None`: any. One that is no name of a task may mean a neighbour's."""
+        return self.options_declared.continues_with
+
+    def may_continue_with(self, name: str) -> bool:
+        """Tell whether it was declared to continue with the task of this name."""
+        declared = self.continues_with
+        return declared is None or name in declared or any(name == self.neighbour(one) for one in declared)
+
+    def neighbour(self, name: str) -> str:
+        """Return the name of a task with this short name that is declared beside this one."""
+        beside, dot, _ = self.name.rpartition(".")
+        return f"{beside}{dot}{name}"
+
+    def upgrade(self, version: int) -> Callable[[U], U]:
+        """Declare how stored args of a version become those of the next: `@task.upgrade(1)` on a function from dict to dict.
+
+        It is given the stored JSON object, and runs before the args are validated. Raises `BadTask` for a version that is
+        not below the task's own. The function itself is returned.
+        """
+
+        def declare(function: U) -> U:
+            self.args.evolution.add(version, function)
+            return function
+
+        return declare
 
     def _make(self, changes: JobOptions) -> BoundTask[P, R]:
         return BoundTask(self, changes, self._producer)
+
+    if TYPE_CHECKING:
+
+        def _takes(self, *args: P.args, **kwargs: P.kwargs) -> R:
+            """Say what it takes and gives, to `tasks.typed`."""
+            ...
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -162,121 +171,6 @@ class CommandTask(Task[P, CommandResult]):
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Command:
             """Run the plain function."""
             ...
-
-
-class BoundTask(Generic[P, R]):
-    """A task with options for the jobs to come: what `task.options(…)` returns."""
-
-    __slots__ = ("_fixed", "_key", "_key_is_template", "_producer", "_queue", "_task", "_unique")
-
-    def __init__(self, task: Task[P, R], changes: JobOptions, producer: Producer) -> None:
-        declared = task.options_declared
-        unknown = set(changes) - _JOB_OPTIONS
-        if unknown:
-            raise BadJob(f"there is no option {min(unknown)!r}; there are {', '.join(sorted(_JOB_OPTIONS))}", task=task.name)
-        self._task = task
-        self._producer = producer
-        self._queue = changes.get("queue", declared.queue)
-        self._key = changes.get("key", declared.key)
-        if self._key is not None and not isinstance(self._key, str) and not callable(self._key):
-            raise BadJob(f"must be a text or a function of the args, not {self._key!r}", path="unique.key", task=task.name)
-        self._key_is_template = "key" not in changes and isinstance(declared.key, str)
-        retry = retry_of(changes["retry"]) if "retry" in changes else declared.retry
-        timeout = _optional(changes["timeout"]) if "timeout" in changes else declared.timeout
-        expires_in = changes.get("expires_in", declared.expires_in)
-        window = changes.get("key_window", declared.key_window)
-        self._unique: dict[str, Any] = {
-            "scope": task.name if (scope := changes.get("key_scope", declared.key_scope)) is None else scope,
-            "window": _optional(window),
-            "on_conflict": _on_conflict(changes.get("on_conflict", declared.on_conflict)),
-        }
-        self._fixed: dict[str, Any] = {
-            "task": task.name,
-            "queue": self._queue,
-            "priority": priority_of(changes.get("priority", declared.priority)),
-            "delay": seconds(changes.get("delay", 0.0)),
-            "run_at": changes.get("run_at"),
-            "lease": seconds(changes.get("lease", declared.lease)),
-            "policy": Policy(retry, timeout),
-            "tags": _tags(changes.get("tags", declared.tags)),
-            "trace": changes.get("trace"),
-            "expires_in": _optional(expires_in),
-        }
-        if self._key is None and (about := sorted(_KEY_OPTIONS & set(changes))):
-            raise BadJob("says something about a key, and there is none: give key= too", path=about[0], task=task.name)
-
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Ask for a run, as `Task.enqueue` does, with these options."""
-        return (await self._producer.enqueue_many([self.call(*args, **kwargs)]))[0]
-
-    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Do as `enqueue`, from blocking code."""
-        return self._producer.blocking(self.enqueue(*args, **kwargs))
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """Return the run that `enqueue` would ask for, for `app.enqueue_many`."""
-        return self.call_encoded(self._task.args.encode(*args, **kwargs))
-
-    def call_encoded(self, text: str) -> Call[R]:
-        """Return a call whose args are JSON text from the codec."""
-        queue = self._producer.queue_options(self._queue)
-        return Call(
-            self._task,
-            NewJob(
-                id=self._producer.new_id(),
-                args=text,
-                unique=None if self._key is None else self._unique_of(text),
-                fifo=queue is not None and queue.fifo,
-                **self._fixed,
-            ),
-        )
-
-    def _unique_of(self, text: str) -> Unique:
-        key = self._key
-        if callable(key):
-            args, kwargs = self._task.args.decode(text)
-            key = key(*args, **kwargs)
-            if not isinstance(key, str):
-                raise BadJob(f"key= must give a string, not {type(key).__name__}", path="unique.key", task=self._task.name)
-        elif self._key_is_template and key is not None:
-            key = self._filled_in(key, text)
-        return Unique(key=str(key), **self._unique)
-
-    def check(self) -> None:
-        """Refuse options that no job could have, when the task is declared and not when somebody enqueues."""
-        unique = None if self._key is None else Unique(key="-", **self._unique)
-        NewJob(id=_ANY_ID, unique=unique, **self._fixed)
-        if self._key_is_template and isinstance(self._key, str):
-            known = [name for name in inspect.signature(self._task.function).parameters if name != self._task.job_parameter]
-            try:
-                fields = [field for _, field, _, _ in Formatter().parse(self._key) if field is not None]
-            except ValueError as error:
-                raise BadTask(f"task {self._task.name!r}: key={self._key!r} cannot be read: {error}") from None
-            for field in fields:
-                if re.split(r"[.\[]", field)[0] not in known:
-                    raise BadTask(
-                        f"task {self._task.name!r}: key={self._key!r} names no parameter with {{{field}}}; "
-                        f"there are {', '.join(known) or 'none'}"
-                    )
-
-    def _filled_in(self, template: str, text: str) -> str:
-        bound = inspect.signature(self._task.function).bind_partial(*(parts := self._task.args.decode(text))[0], **parts[1])
-        bound.apply_defaults()
-        try:
-            return template.format(**bound.arguments)
-        except (LookupError, AttributeError, ValueError) as error:
-            raise BadArgs(f"the key {template!r} cannot be filled in: {error}", path="key", task=self._task.name) from error
-
-
-_ANY_ID = UUID("01900000-0000-7000-8000-000000000000")
-"""The id of a job that is made to be checked, and not to be enqueued."""
-
-_KEY_OPTIONS = frozenset({"key_scope", "key_window", "on_conflict"})
-
-_JOB_OPTIONS = frozenset(
-    {"delay", "run_at", "queue", "priority", "key", "key_scope", "key_window", "on_conflict", "expires_in", "retry"}
-    | {"timeout", "lease", "tags", "trace"}
-)
 
 
 def task_name(function: Callable[..., Any]) -> str:
@@ -348,23 +242,6 @@ def _evaluated(annotation: str, function: Callable[..., Any]) -> Any:
 
 def _command_result() -> CommandResult:
     raise NotImplementedError
-
-
-def _tags(tags: Any) -> tuple[str, ...]:
-    if isinstance(tags, str) or not isinstance(tags, Iterable):
-        raise BadJob(f"must be a list of texts, not {tags!r}", path="tags")
-    return tuple(tags)
-
-
-def _on_conflict(value: OnConflict | str) -> OnConflict:
-    try:
-        return OnConflict(value)
-    except ValueError:
-        raise BadJob(f"{value!r} is none of {', '.join(OnConflict)}", path="on_conflict") from None
-
-
-def _optional(value: Any) -> float | None:
-    return None if value is None else seconds(value)
 
 
 __all__ = ["AsyncTask", "BoundTask", "Call", "CommandTask", "SyncTask", "Task", "check_importable", "module_name", "task_name"]

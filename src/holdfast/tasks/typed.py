@@ -18,16 +18,23 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
+    from holdfast.tasks.bound import BoundTask, Call
+    from holdfast.tasks.chain import Chain
     from holdfast.tasks.command import Command, CommandResult
     from holdfast.tasks.context import Job
     from holdfast.tasks.handle import Handle
     from holdfast.tasks.options import JobOptions
-    from holdfast.tasks.task import AsyncTask, BoundTask, Call, CommandTask, SyncTask, Task
+    from holdfast.tasks.task import AsyncTask, CommandTask, SyncTask, Task
 
     P = ParamSpec("P")
     R = TypeVar("R")
     R_co = TypeVar("R_co", covariant=True)
     Returned = TypeVar("Returned")  # by a plain call: of a function that awaits, the coroutine
+    R1 = TypeVar("R1")  # what each of several tasks gives
+    R2 = TypeVar("R2")
+    R3 = TypeVar("R3")
+    R4 = TypeVar("R4")
+    R5 = TypeVar("R5")
     A1 = TypeVar("A1")
     A2 = TypeVar("A2")
     A3 = TypeVar("A3")
@@ -142,6 +149,10 @@ if TYPE_CHECKING:
         def _gives(self) -> R: ...
 
         @overload
+        def _takes(self: AsksForJob[R], *args: Any, **kwargs: Any) -> R: ...
+        @overload
+        def _takes(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+        @overload
         async def enqueue(self: AsksForJob[R], *args: Any, **kwargs: Any) -> Handle[R]: ...
         @overload
         async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
@@ -149,6 +160,14 @@ if TYPE_CHECKING:
         def enqueue_sync(self: AsksForJob[R], *args: Any, **kwargs: Any) -> Handle[R]: ...
         @overload
         def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+        @overload
+        async def start_chain(self: AsksForJob[R], *args: Any, **kwargs: Any) -> Chain[R]: ...
+        @overload
+        async def start_chain(self, *args: P.args, **kwargs: P.kwargs) -> Chain[R]: ...
+        @overload
+        def start_chain_sync(self: AsksForJob[R], *args: Any, **kwargs: Any) -> Chain[R]: ...
+        @overload
+        def start_chain_sync(self, *args: P.args, **kwargs: P.kwargs) -> Chain[R]: ...
         @overload
         def call(self: AsksForJob[R], *args: Any, **kwargs: Any) -> Call[R]: ...
         @overload
@@ -183,10 +202,11 @@ if TYPE_CHECKING:
         def _gives(self) -> R_co: ...
 
     class Enqueues(Generic[P, A1, A2, A3, A4, R]):
-        """The three ways to ask for a run, each with args by position, as many as there are, and any by name."""
+        """The ways to ask for a run, each with args by position, as many as there are, and any by name."""
 
         def _function(self) -> Callable[P, Any]: ...
         def _gives(self) -> R: ...
+        def _takes(self, a1: A1 = ..., a2: A2 = ..., a3: A3 = ..., a4: A4 = ..., /, **named: Any) -> R: ...
 
         @overload
         async def enqueue(self: NeedsNoArgs[R]) -> Handle[R]: ...
@@ -201,6 +221,18 @@ if TYPE_CHECKING:
         @overload
         def enqueue_sync(self, a1: A1 = ..., a2: A2 = ..., a3: A3 = ..., a4: A4 = ..., /, **named: Any) -> Handle[R]: ...
         @overload
+        async def start_chain(self: NeedsNoArgs[R]) -> Chain[R]: ...
+        @overload
+        def start_chain(self) -> ArgsMissing: ...
+        @overload
+        async def start_chain(self, a1: A1 = ..., a2: A2 = ..., a3: A3 = ..., a4: A4 = ..., /, **named: Any) -> Chain[R]: ...
+        @overload
+        def start_chain_sync(self: NeedsNoArgs[R]) -> Chain[R]: ...
+        @overload
+        def start_chain_sync(self) -> ArgsMissing: ...
+        @overload
+        def start_chain_sync(self, a1: A1 = ..., a2: A2 = ..., a3: A3 = ..., a4: A4 = ..., /, **named: Any) -> Chain[R]: ...
+        @overload
         def call(self: NeedsNoArgs[R]) -> Call[R]: ...
         @overload
         def call(self) -> ArgsMissing: ...
@@ -214,6 +246,52 @@ if TYPE_CHECKING:
 
         def options(self, **changes: Unpack[JobOptions]) -> BoundJobTask[P, A1, A2, A3, A4, R]: ...
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Returned: ...
+
+    # What a job does with tasks.
+
+    class Next(Protocol[P, R_co]):
+        """What a step may continue with: a task, with options or without. `_takes` is what type checkers see of it.
+
+        Without overloads, which would hide the message that names the argument at fault.
+        """
+
+        def _takes(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    class Results(Protocol):
+        """`job.results`: each task that is named says what the blocker in its place gave."""
+
+        @overload
+        def __call__(self, first: Task[..., R1], /) -> tuple[R1]: ...
+        @overload
+        def __call__(self, first: Task[..., R1], second: Task[..., R2], /) -> tuple[R1, R2]: ...
+        @overload
+        def __call__(self, first: Task[..., R1], second: Task[..., R2], third: Task[..., R3], /) -> tuple[R1, R2, R3]: ...
+        @overload
+        def __call__(
+            self, first: Task[..., R1], second: Task[..., R2], third: Task[..., R3], fourth: Task[..., R4], /
+        ) -> tuple[R1, R2, R3, R4]: ...
+        @overload
+        def __call__(
+            self,
+            first: Task[..., R1],
+            second: Task[..., R2],
+            third: Task[..., R3],
+            fourth: Task[..., R4],
+            fifth: Task[..., R5],
+            /,
+        ) -> tuple[R1, R2, R3, R4, R5]: ...
+        @overload
+        def __call__(
+            self,
+            first: Task[..., Any],
+            second: Task[..., Any],
+            third: Task[..., Any],
+            fourth: Task[..., Any],
+            fifth: Task[..., Any],
+            sixth: Task[..., Any],
+            /,
+            *more: Task[..., Any],
+        ) -> tuple[Any, ...]: ...
 
     class Declare(Protocol):
         """What `app.task(…)` returns: a decorator."""

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from holdfast.testing.clock import FakeClock
+    from holdfast.testing.crashing import Crash, Crashed, Crashes, crashes
     from holdfast.testing.draining import Drained, DrainLimit, Ran, drain, drain_sync
     from holdfast.testing.jobs import FakeJob, fake_job
     from holdfast.testing.looking import EnqueuedJob, assert_enqueued, assert_not_enqueued, enqueued
     from holdfast.testing.overriding import Override, override
 
 _HOMES: Final = {
+    "Crash": "crashing",
+    "Crashed": "crashing",
+    "Crashes": "crashing",
     "DrainLimit": "draining",
     "Drained": "draining",
     "EnqueuedJob": "looking",
@@ -25,6 +29,7 @@ _HOMES: Final = {
     "Ran": "draining",
     "assert_enqueued": "looking",
     "assert_not_enqueued": "looking",
+    "crashes": "crashing",
     "drain": "draining",
     "drain_sync": "draining",
     "enqueued": "looking",
@@ -33,6 +38,9 @@ _HOMES: Final = {
 }
 
 __all__ = [
+    "Crash",
+    "Crashed",
+    "Crashes",
     "DrainLimit",
     "Drained",
     "EnqueuedJob",
@@ -42,6 +50,7 @@ __all__ = [
     "Ran",
     "assert_enqueued",
     "assert_not_enqueued",
+    "crashes",
     "drain",
     "drain_sync",
     "enqueued",

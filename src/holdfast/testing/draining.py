@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, overload
 from holdfast.core.abort import AbortReason
 from holdfast.core.outcome import Error, Failed, Released, Rescheduled
 from holdfast.core.states import State
-from holdfast.errors import BadSetting, HoldfastError, JobFailed
-from holdfast.runtime.attempt import Attempt
+from holdfast.errors import CENTURY, BadSetting, HoldfastError, JobFailed
+from holdfast.runtime.attempt import Attempt, Commit
 from holdfast.runtime.attempting import Ended, attempted
 from holdfast.runtime.base import Base
+from holdfast.runtime.channel import AttemptChannel
 from holdfast.runtime.counters import MemoryCounters
 from holdfast.runtime.entry import Entry
 from holdfast.runtime.executor.command import CommandExecutor
@@ -23,11 +24,12 @@ from holdfast.runtime.executor.thread import ThreadExecutor
 from holdfast.runtime.housekeeping import Reaper
 from holdfast.runtime.logs import kept_logs
 from holdfast.runtime.outage import Outage
-from holdfast.runtime.reporter import AttemptChannel, Reporter
+from holdfast.runtime.recalling import recalled
+from holdfast.runtime.reporter import Reporter
 from holdfast.runtime.scheduler import Scheduler
 from holdfast.runtime.settler import Settler
 from holdfast.runtime.weights import Turns
-from holdfast.store.port import ClaimRequest, Worker
+from holdfast.store.port import ClaimRequest, JobFilter, Worker
 from holdfast.tasks.options import Executor as Kind
 from holdfast.testing.clock import FakeClock
 
@@ -39,8 +41,10 @@ if TYPE_CHECKING:
     from holdfast.core.lease import Claimed, Lease
     from holdfast.core.outcome import Outcome
     from holdfast.runtime.executor.port import Executor
+    from holdfast.runtime.recalling import Recalled
     from holdfast.runtime.world import World
-    from holdfast.store.port import JobView, Part, Store
+    from holdfast.store.port import JobView, Store
+    from holdfast.testing.crashing import Crash
     from holdfast.testing.jobs import Declared
 
 BATCH: Final = 1000
@@ -66,7 +70,7 @@ class Ran:
     attempts: int
     """How often this call ran it."""
     result: Any = None
-    """What it returned, decoded; `None` unless it succeeded."""
+    """What it returned, decoded; `None` unless it succeeded, and of a step whose chain went on."""
     error: Error | None = None
     """Why it failed or was canceled: code, message and traceback as the store keeps them."""
     exception: BaseException | None = None
@@ -131,6 +135,7 @@ async def drain(
     max_jobs: int = MOST_JOBS,
     queues: Sequence[str] | None = None,
     raises: bool = False,
+    crash: Crash | None = None,
 ) -> Drained:
     """Run every ready job here and now, also those that jobs enqueue, until none is left; returns what ran.
 
@@ -141,12 +146,17 @@ async def drain(
     With a `FakeClock`, `advance=True` moves the clock to the next scheduled job or retry until nothing is left; `until` (a
     time, or a `timedelta` from now) bounds how far, leaves the clock there, and alone has periodic tasks fire on the way.
     `raises=True` raises what the first failing attempt raised, once it is settled. `DrainLimit` after `max_jobs` attempts.
+
+    With a `crash` (from `crashes`) the worker dies where that says; then the clock moves on until its leases have lapsed, and
+    another one does what is left. What is returned tells of both.
     """
     drainer = _Drainer(app, queues=queues, max_jobs=max_jobs, raises=raises)
-    async with AsyncExitStack() as stack:
-        await drainer.open(stack)
-        await drainer.run(_clock_of(app) if advance or until is not None else None, until)
-        return await drainer.summary()
+    clock = _clock_of(app) if advance or until is not None else None
+    if crash is None:
+        return await drainer.drained(clock, until)
+    if (survived := await crash.survived(drainer.drained(clock, until, crash))) is not None:
+        return survived[0]
+    return await drainer.drained(clock, until, lapsing=_clock_of(app))
 
 
 def drain_sync(
@@ -157,10 +167,11 @@ def drain_sync(
     max_jobs: int = MOST_JOBS,
     queues: Sequence[str] | None = None,
     raises: bool = False,
+    crash: Crash | None = None,
 ) -> Drained:
     """Do as `drain`, from blocking code. Async functions run on the event loop of the app's `_sync` methods."""
     return app.blocking(
-        drain(app, advance=advance, until=until, max_jobs=max_jobs, queues=queues, raises=raises),
+        drain(app, advance=advance, until=until, max_jobs=max_jobs, queues=queues, raises=raises, crash=crash),
     )
 
 
@@ -185,15 +196,33 @@ class _Drainer:
         self._max_jobs = max_jobs
         self._raises = raises
         self._environment = self._world.environment
-        self._worker = Worker(id=self._environment.job_id(), name="drain")
         self._turns = Turns(self._world.weights, RETRY_SHARE)
         self._runs: dict[UUID, list[Ended]] = {}
         self._count = 0
+        self._limit: datetime | None = None
 
-    async def open(self, stack: AsyncExitStack) -> None:
+    async def drained(
+        self,
+        clock: FakeClock | None,
+        until: datetime | timedelta | None,
+        crash: Crash | None = None,
+        *,
+        lapsing: FakeClock | None = None,
+    ) -> Drained:
+        """Do it all, as one worker; `lapsing` has the leases of one that died lapse first."""
+        async with AsyncExitStack() as stack:
+            await self.open(stack, crash)
+            if lapsing is not None:
+                await self._outlast(lapsing)
+            await self.run(clock, until)
+            return await self.summary()
+
+    async def open(self, stack: AsyncExitStack, crash: Crash | None) -> None:
         """Get ready as a worker does; what is opened is left with the stack."""
-        self._store: Store = self._world.make_store()
+        made = self._world.make_store()
+        self._store: Store = made if crash is None else crash.deadly(made)
         stack.push_async_callback(self._store.close)
+        self._worker = Worker(id=self._environment.job_id(), name="drain")
         await self._store.open()
         notifier = self._world.make_notifier()
         stack.push_async_callback(notifier.close)
@@ -210,14 +239,18 @@ class _Drainer:
         }
         await self._store.register(self._worker)
         stack.push_async_callback(self._store.retire, self._worker.id)
-        self._base = Base(self._store, notifier, self._environment, Outage(self._environment), MemoryCounters())
+        outage = Outage(self._environment)
+        callers = self._world.make_caller if crash is None else crash.deadly_callers(self._world.make_caller)
+        self._base = Base(self._store, notifier, self._environment, outage, MemoryCounters(), callers)
         self._reaper = Reaper(self._base, frozenset(self._entries))
         self._scheduler = Scheduler(self._base, list(self._world.tasks.values()))
         self._periodic = {name for name, task in self._world.tasks.items() if task.options_declared.cron is not None}
 
     async def run(self, clock: FakeClock | None, until: datetime | timedelta | None) -> None:
         """Run what is ready, and with a clock what will be."""
-        limit = await self._store.now() + until if isinstance(until, timedelta) else until
+        if self._limit is None:
+            self._limit = await self._store.now() + until if isinstance(until, timedelta) else until
+        limit = self._limit
         while True:
             next_due = await self._keep_house(periodic=limit is not None)
             before = self._count
@@ -246,7 +279,8 @@ class _Drainer:
             pass
         while (promoted := await self._store.promote(BATCH)).count >= BATCH:
             pass
-        waits = [] if promoted.next_due is None else [promoted.next_due]
+        # a job that waits for a signal alone stands a century ahead: no time that passes wakes it
+        waits = [] if promoted.next_due is None or promoted.next_due > CENTURY / 2 else [promoted.next_due]
         if periodic:
             waits += [view.due_in for view in await self._store.schedules() if view.schedule.task in self._periodic]
         return min(waits, default=None)
@@ -264,6 +298,13 @@ class _Drainer:
         if next_due > 0:
             await self._pass(clock, max(next_due, SHORTEST_STEP))
         return True
+
+    async def _outlast(self, clock: FakeClock) -> None:
+        """Let time pass until every lease has lapsed: nobody extends those of the dead."""
+        page = await self._store.find(JobFilter(states=frozenset({State.RUNNING})), limit=BATCH)
+        if ends := [view.expires_at for view in page.jobs if view.expires_at is not None]:
+            left = (max(ends) - await self._store.now()).total_seconds()
+            await self._pass(clock, max(left, 0.0) + SHORTEST_STEP)
 
     async def _pass(self, clock: FakeClock, seconds: float) -> None:
         before = await self._store.now()
@@ -301,7 +342,7 @@ class _Drainer:
         self._count += 1
         ended = await self._attempted(attempt)
         self._runs.setdefault(claimed.job_id, []).append(ended)
-        if ended.outcome is not None:
+        if ended.outcome is not None and attempt.commit is Commit.NONE:
             await self._settle(attempt, ended.outcome)
         if self._raises:
             _raise_failure(claimed, ended)
@@ -320,12 +361,13 @@ class _Drainer:
     async def _handled(self, attempt: Attempt, reporter: Reporter) -> Ended:
         try:
             with self._timed(attempt):
-                return await attempted(attempt, AttemptChannel(attempt, reporter), self._environment, self._parts)
+                channel = AttemptChannel(attempt, reporter, self._base)
+                return await attempted(attempt, channel, self._environment, self._recall)
         finally:
             reporter.stop()  # it ends when everything is written
 
-    async def _parts(self, attempt: Attempt) -> dict[str, Part]:
-        return {part.name: part for part in await self._store.parts(attempt.lease.job_id)}
+    async def _recall(self, attempt: Attempt) -> Recalled:
+        return await recalled(self._store, attempt.claimed)
 
     @contextmanager
     def _timed(self, attempt: Attempt) -> Iterator[None]:
@@ -374,7 +416,7 @@ class _Drainer:
 
     def _ran(self, view: JobView, runs: Sequence[Ended]) -> Ran:
         result = None
-        if view.state is State.SUCCEEDED:
+        if view.state is State.SUCCEEDED and view.continued_by is None:
             result = self._world.tasks[view.task].results.decode(view.result or "null")
         return Ran(view.id, view.task, view.state, len(runs), result, view.error, runs[-1].error)
 

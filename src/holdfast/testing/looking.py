@@ -44,6 +44,7 @@ class EnqueuedJob:
     queue: str
     priority: int
     key: str | None
+    """Its unique key as it is stored: hashed, where the app encrypts."""
     tags: tuple[str, ...]
     created_at: datetime
     run_at: datetime | None
@@ -88,7 +89,7 @@ def assert_enqueued(
     `delay=0` means not scheduled. `count` says how many must match: without it, at least one.
     """
     __tracebackhide__ = True
-    wanted = _Wanted(task.name, _named(app, task, args), queue, priority, key, tags, delay, run_at, state)
+    wanted = _Wanted(task.name, _named(app, task, args), queue, priority, _stored_key(app, key), tags, delay, run_at, state)
     there = enqueued(app)
     found = [job for job in there if wanted.fits(job)]
     if count is None and not found:
@@ -108,7 +109,7 @@ def assert_not_enqueued(
 ) -> None:
     """Assert that the task was not enqueued, or not as everything given says."""
     __tracebackhide__ = True
-    wanted = _Wanted(task.name, _named(app, task, args), queue, None, key, None, None, None, None)
+    wanted = _Wanted(task.name, _named(app, task, args), queue, None, _stored_key(app, key), None, None, None, None)
     there = enqueued(app)
     found = [job for job in there if wanted.fits(job)]
     if found:
@@ -172,6 +173,10 @@ def _named(app: Holdfast, declared: Declared, args: Mapping[str, Any] | Sequence
         # else a misspelt name would pass every assert_not_enqueued
         raise BadArgs(f"the task has no parameter {min(unknown)!r}; it has {', '.join(names) or 'none'}", task=task.name)
     return args
+
+
+def _stored_key(app: Holdfast, key: str | None) -> str | None:
+    return key if key is None or app.sealer is None else app.sealer.hash(key)
 
 
 def _list(there: Sequence[EnqueuedJob], task: Declared) -> str:

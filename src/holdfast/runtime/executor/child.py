@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,18 +20,22 @@ import msgspec
 
 from holdfast.core.classify import outcome_of
 from holdfast.core.text import clean
-from holdfast.errors import Aborted, BadArgs, BadResult, HoldfastError, Retryable, StaleLease
+from holdfast.errors import Aborted, BadArgs, BadResult, BadSetting, HoldfastError, Retryable, StaleLease
 from holdfast.runtime.executor import wire
-from holdfast.runtime.executor.calling import arguments, call, outcome_of_error
+from holdfast.runtime.executor.calling import arguments, call, outcome_of_error, overlooked
 from holdfast.runtime.executor.loading import TaskNotImportable, find_task
 from holdfast.runtime.telling import user_traceback
-from holdfast.tasks.context import Abort, Job, Stored, current_job
+from holdfast.tasks.abort import Abort
+from holdfast.tasks.channel import Stored
+from holdfast.tasks.context import Job, current_job
+from holdfast.tasks.continuing import Continue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from holdfast.core.states import Event
     from holdfast.store.port import Part
+    from holdfast.tasks.channel import Transactor
     from holdfast.tasks.task import Task
 
 HANG_UP_GRACE: Final = 5.0
@@ -162,12 +167,19 @@ class Connection:
 class ChildChannel:
     """The channel of a job that runs in a child process."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, begun: datetime | None = None) -> None:
         self._connection = connection
+        self._begun = datetime.now(UTC) if begun is None else begun
+        """The store's time when this was made."""
+        self._made = time.monotonic()
 
     def monotonic(self) -> float:
         """Return seconds that never go back."""
         return time.monotonic()
+
+    def now(self) -> datetime:
+        """Return the store's time as far as the worker knows it."""
+        return self._begun + timedelta(seconds=time.monotonic() - self._made)
 
     def progress(self, percent: float, step: str, message: str) -> None:
         """Pass on how far the job is."""
@@ -185,6 +197,13 @@ class ChildChannel:
         """Write a part: done when this returns."""
         self._connection.ask(part)
         return Stored()
+
+    def transactor(self) -> Transactor:
+        """Refuse: what a transaction is made of stays with the worker."""
+        raise BadSetting(
+            "a job with executor='process' has no transaction: the lease and its connections are the worker's own. "
+            "Use executor='async' or 'thread' for it, or continue with a task that has one"
+        )
 
 
 class LogHandler(logging.Handler):
@@ -218,7 +237,8 @@ def _run(run: wire.Run, connection: Connection, handler: LogHandler) -> wire.End
     except TaskNotImportable as error:
         return wire.Raised(outcome_of(error, traceback=user_traceback(error.__cause__ or error)))
     _attach(handler)  # again: the module may have set up logging anew
-    job = Job(run.claimed, ChildChannel(connection), abort, {part.name: part for part in run.parts})
+    channel = ChildChannel(connection, run.claimed.claimed_at + timedelta(seconds=run.age))
+    job = Job(run.claimed, channel, abort, {part.name: part for part in run.parts}, blockers=run.blockers, signals=run.signals)
     reset = current_job.set(job)
     try:
         return _outcome(task, run, job)
@@ -233,11 +253,16 @@ def _outcome(task: Task[..., Any], run: wire.Run, job: Job) -> wire.End:
     except BadArgs as error:
         return wire.Refused(args=True, reason=error.reason, path=error.path, task=error.task)
     try:
-        value = call(task, positional, named)
+        value = call(task, positional, named, job)
+        suspended = overlooked(job, value) if job.unusual else None
     except (Aborted, StaleLease) as error:
         return wire.Interrupted(_text(error.reason) if isinstance(error, Aborted) else None, _text(str(error)))
     except BaseException as error:  # noqa: BLE001  also SystemExit: it is the attempt's outcome
         return wire.Raised(outcome_of_error(task, error))
+    if suspended is not None:
+        return wire.Raised(suspended)
+    if isinstance(value, Continue):
+        return wire.Continues(value.job)
     try:
         return wire.Returned(task.results.encode(value))
     except BadResult as error:

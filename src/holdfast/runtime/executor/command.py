@@ -19,13 +19,15 @@ from holdfast.runtime.executor.output import Output
 from holdfast.runtime.executor.spawning import Spawned, boot, describe, signal_name, spawn
 from holdfast.runtime.executor.thread import ThreadExecutor
 from holdfast.tasks.command import Command, CommandResult
+from holdfast.tasks.continuing import BAD_CONTINUATION, Continue
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast.core.abort import AbortReason
     from holdfast.core.lease import Claimed
-    from holdfast.tasks.context import Channel, Job
+    from holdfast.tasks.channel import Channel
+    from holdfast.tasks.context import Job
     from holdfast.tasks.task import Task
 
 NOT_FOUND: Final = "COMMAND_NOT_FOUND"
@@ -211,6 +213,8 @@ def _stdin(text: str | None) -> IO[bytes]:
 
 
 def _checked(given: object, task: Task[..., Any]) -> Command:
+    if isinstance(given, Continue):
+        raise Fatal(f"task {task.name!r} runs a command, and cannot continue with another task", code=BAD_CONTINUATION)
     if not isinstance(given, Command):
         raise Fatal(f"task {task.name!r} must return a Command, not {type(given).__name__}", code=BAD_COMMAND)
     argv = given.argv

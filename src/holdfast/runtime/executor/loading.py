@@ -22,6 +22,9 @@ class TaskNotImportable(HoldfastError):
     code = "TASK_NOT_IMPORTABLE"
 
 
+PREPARE: Final = "holdfast_prepare"
+"""The attribute in which a function says what a child has to call before it imports the function's module."""
+
 _loading: Final[list[str]] = []
 """The module that is being imported for a task, in a child."""
 
@@ -31,7 +34,7 @@ def target_of(task: Task[..., Any]) -> Target:
     function = task.function
     module, qualname = function.__module__, getattr(function, "__qualname__", task.name)
     if module != "__main__":
-        return Target(task.name, module, qualname)
+        return Target(task.name, module, qualname, prepare=getattr(function, PREPARE, None))
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
@@ -49,6 +52,9 @@ def find_task(target: Target) -> Task[..., Any]:
     where = target.file or target.module
     _loading.append(where)
     try:
+        if target.prepare is not None:
+            name, _, function = target.prepare.partition(":")
+            getattr(_imported(name), function)()
         module = _script(target.module, target.file) if target.file else _imported(target.module)
     except BaseException as error:
         cause = f"importing {where} there raised {type(error).__name__}: {error}"

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from holdfast.core.abort import AbortReason
     from holdfast.core.lease import Claimed
     from holdfast.core.outcome import Outcome
-    from holdfast.tasks.context import Channel, Job
+    from holdfast.tasks.channel import Channel
+    from holdfast.tasks.context import Job
     from holdfast.tasks.task import Task
 
 

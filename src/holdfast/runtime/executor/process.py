@@ -20,12 +20,14 @@ from holdfast.runtime.executor.loading import refuse_while_loading, target_of
 from holdfast.runtime.executor.output import Output
 from holdfast.runtime.executor.port import Encoded, ProcessDied, RemoteError
 from holdfast.runtime.executor.spawning import Spawned, boot, describe, spawn
+from holdfast.tasks.continuing import Continue
 
 if TYPE_CHECKING:
     from holdfast.core.abort import AbortReason
     from holdfast.core.lease import Claimed
     from holdfast.store.port import Part
-    from holdfast.tasks.context import Channel, Job
+    from holdfast.tasks.channel import Channel
+    from holdfast.tasks.context import Job
     from holdfast.tasks.task import Task
 
 NO_TOKEN: Final = UUID(int=0)
@@ -70,13 +72,16 @@ class ProcessExecutor:
         refuse_while_loading()
         self._loop = asyncio.get_running_loop()
 
-    async def run(self, task: Task[..., Any], claimed: Claimed, job: Job, channel: Channel) -> Encoded:
+    async def run(self, task: Task[..., Any], claimed: Claimed, job: Job, channel: Channel) -> Encoded | Continue:
         """Run one attempt in a child."""
         run = partial(
             wire.Run,
             target=target_of(task),
             claimed=msgspec.structs.replace(claimed, token=NO_TOKEN),
+            age=max(0.0, (channel.now() - claimed.claimed_at).total_seconds()),
             parts=tuple(job.parts.values()),
+            blockers=tuple(job.blockers),
+            signals=dict(job.signals),
         )
         async with self._free:
             for _ in range(TRIES):
@@ -314,10 +319,12 @@ async def _stored(channel: Channel, number: int, part: Part) -> wire.Answer:
     return wire.Answer(number)
 
 
-def _value(end: wire.End) -> Encoded:
+def _value(end: wire.End) -> Encoded | Continue:
     match end:
         case wire.Returned(result):
             return Encoded(result)
+        case wire.Continues(then):
+            return Continue(then)
         case wire.Raised(outcome):
             raise RemoteError(outcome)
         case wire.Refused(args, reason, path, task):

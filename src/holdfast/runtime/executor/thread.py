@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from holdfast.core.abort import AbortReason
     from holdfast.core.environment import Runner
     from holdfast.core.lease import Claimed
-    from holdfast.tasks.context import Channel, Job
+    from holdfast.tasks.channel import Channel
+    from holdfast.tasks.context import Job
     from holdfast.tasks.task import Task
 
 T = TypeVar("T")
@@ -120,7 +121,7 @@ class DaemonThread:
 def _attempt(task: Task[..., Any], claimed: Claimed, job: Job) -> tuple[Any, BaseException | None]:
     """Run the attempt; an exception is handed over as a value, because not every one can be set on a future."""
     try:
-        return call(task, *arguments(task, claimed.args, job)), None
+        return call(task, *arguments(task, claimed.args, job), job), None
     except BaseException as error:  # noqa: BLE001  whatever it is, it is the attempt's outcome
         return None, error
 

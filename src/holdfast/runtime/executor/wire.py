@@ -10,11 +10,12 @@ from typing import Final
 import msgspec
 
 from holdfast.core.abort import AbortReason
+from holdfast.core.job import NewJob
 from holdfast.core.lease import Claimed
 from holdfast.core.outcome import Outcome
 from holdfast.core.states import Event
 from holdfast.errors import HoldfastError
-from holdfast.store.port import Part
+from holdfast.store.port import BlockerView, Part
 
 LARGEST: Final = 256 * 2**20
 """Bytes in a message. The codec refuses args and results long before; this keeps a broken child from filling our memory."""
@@ -36,6 +37,8 @@ class Target(msgspec.Struct, frozen=True):
     qualname: str
     file: str | None = None
     """The file to load it from, when the module is a script that was run and cannot be imported by name."""
+    prepare: str | None = None
+    """MODULE:FUNCTION, called before its module is imported: what a framework needs first."""
 
 
 # from the worker
@@ -49,7 +52,11 @@ class Run(msgspec.Struct, frozen=True, tag=True):
     target: Target
     claimed: Claimed
     """Without its token: that stays with the worker."""
+    age: float
+    """Seconds since it was claimed."""
     parts: tuple[Part, ...] = ()
+    blockers: tuple[BlockerView, ...] = ()
+    signals: dict[str, str] = {}
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -114,6 +121,12 @@ class Returned(msgspec.Struct, frozen=True, tag=True):
     result: str
 
 
+class Continues(msgspec.Struct, frozen=True, tag=True):
+    """The function returned the next step of its chain."""
+
+    then: NewJob
+
+
 class Raised(msgspec.Struct, frozen=True, tag=True):
     """The function raised, or could not be called."""
 
@@ -138,7 +151,7 @@ class Interrupted(msgspec.Struct, frozen=True, tag=True):
 
 
 ToChild = Run | Abort | Answer
-End = Returned | Raised | Refused | Interrupted
+End = Returned | Continues | Raised | Refused | Interrupted
 ToWorker = Started | Progressed | Staged | Logged | Checkpointed | End
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -15,14 +15,18 @@ from __future__ import annotations
 
 import pytest
 
-_MODULES = """world cells fencing order schedule schedules expiry depth unique budgets waiters repeats steering records journal
-registry lists bounds walk processes"""
+_MODULES = """world cells fencing order schedule schedules expiry depth unique budgets waiters chains chainkeys results
+chainlists chaindeletes signals transactions repeats steering records journal registry lists bounds walk processes"""
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 # ruff: noqa: E402  asserts are rewritten only in modules that are registered before they are imported
 from holdfast.store.conformance.bounds import Bounds
 from holdfast.store.conformance.budgets import Budgets
 from holdfast.store.conformance.cells import Cells
+from holdfast.store.conformance.chaindeletes import ChainDeletes
+from holdfast.store.conformance.chainkeys import ChainKeys
+from holdfast.store.conformance.chainlists import ChainLists
+from holdfast.store.conformance.chains import Chains
 from holdfast.store.conformance.depth import Depth
 from holdfast.store.conformance.expiry import Expiry
 from holdfast.store.conformance.fencing import Fencing
@@ -34,9 +38,12 @@ from holdfast.store.conformance.processes import ProcessConformance
 from holdfast.store.conformance.records import Records
 from holdfast.store.conformance.registry import Registry
 from holdfast.store.conformance.repeats import Repeats
+from holdfast.store.conformance.results import Results
 from holdfast.store.conformance.schedule import Schedule
 from holdfast.store.conformance.schedules import Schedules
+from holdfast.store.conformance.signals import Signals
 from holdfast.store.conformance.steering import Steering
+from holdfast.store.conformance.transactions import Transactions
 from holdfast.store.conformance.unique import UniqueKeys
 from holdfast.store.conformance.waiters import Waiters
 from holdfast.store.conformance.walk import Walks
@@ -55,6 +62,13 @@ class StoreConformance(
     UniqueKeys,
     Budgets,
     Waiters,
+    Chains,
+    ChainKeys,
+    Results,
+    ChainLists,
+    ChainDeletes,
+    Signals,
+    Transactions,
     Repeats,
     Steering,
     Records,

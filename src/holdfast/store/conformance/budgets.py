@@ -356,7 +356,7 @@ class Budgets(Subject):
         answer = await world.settle(claimed, outcome)
 
         view = await world.view(claimed.job_id)
-        assert answer is Settled.APPLIED
+        assert answer is Settled.CANCELED
         assert view.state is State.CANCELED
         assert view.error is not None
         assert view.error.code == CANCELED

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 import pytest
+from uuid_utils.compat import uuid7
 
-from holdfast.core.job import BlockerPolicy
+from holdfast.core.job import BlockerPolicy, NewJob
 from holdfast.core.lease import Hold, Lease
-from holdfast.core.outcome import Error, Failed, Outcome, Released, Rescheduled, Stopped, Succeeded
+from holdfast.core.outcome import Continued, Error, Failed, Outcome, Released, Rescheduled, Stopped, Succeeded, Suspended
 from holdfast.core.states import STAGE_EVENTS, TERMINAL, TRANSITIONS, Event, State
 from holdfast.errors import StaleLease
 from holdfast.store.conformance.world import (
@@ -26,10 +28,12 @@ from holdfast.store.conformance.world import (
     HOUR,
     LATER,
     LEASE,
+    NEXT_TASK,
     ONCE,
     Snapshot,
     Subject,
     World,
+    settlement_of,
     write_of,
 )
 from holdfast.store.port import (
@@ -47,7 +51,6 @@ from holdfast.store.port import (
 from holdfast.store.replay import replay
 
 if TYPE_CHECKING:
-    from holdfast.core.job import NewJob
     from holdfast.core.retry import Retry
 
 CELLS: Final = [(state, event) for state in (None, *State) for event in Event]
@@ -56,8 +59,12 @@ NAMES: Final = [f"{state or 'new'}-{event.name.lower()}" for state, event in CEL
 UNLOGGED: Final = frozenset({Event.EXTEND, Event.PROGRESS, Event.CHECKPOINT, Event.LOG, Event.ENQUEUE_CHILD})
 """Events that leave the job where it is and are not in its log."""
 
+SIGNAL: Final = "conformance.signal"
+
 SETTLES: Final[dict[Event, Outcome]] = {
     Event.SUCCEED: Succeeded('{"done":true}'),
+    Event.CONTINUE: Continued(NewJob(id=uuid7(), task=NEXT_TASK)),
+    Event.SUSPEND: Suspended(signal=SIGNAL),
     Event.FAIL: Failed(BOOM, fatal=True),
     Event.STOP: Stopped("had enough"),
     Event.RETRY: Failed(BOOM),
@@ -165,6 +172,8 @@ async def put(world: World, state: State | None, event: Event) -> Cell:
     await world.enqueue(job)
     if state is not State.BLOCKED:
         await _leave_blocked(cell)
+        if event is Event.WAKE:
+            await _wait_in_vain(cell)
         await _go_on(cell)
     return cell
 
@@ -177,6 +186,14 @@ async def _leave_blocked(cell: Cell) -> None:
     if cell.job.delay:
         await cell.world.store.rewind(2 * HOUR)
         await cell.world.store.promote(10)
+
+
+async def _wait_in_vain(cell: Cell) -> None:
+    """Have it wait for the signal until its time comes: when the signal comes after all, it must not matter any more."""
+    claimed = await cell.world.claim_only(cell.job_id)
+    await cell.world.settle(claimed, Suspended(claimed.claimed_at + timedelta(seconds=HOUR), SIGNAL))
+    await cell.world.store.rewind(2 * HOUR)
+    await cell.world.store.promote(10)
 
 
 async def _go_on(cell: Cell) -> None:
@@ -210,7 +227,7 @@ async def _lose(cell: Cell) -> None:
         await world.store.cancel([cell.job_id])
     elif cell.state is State.SCHEDULED:
         second = await world.claim_only(cell.job_id, worker="two")
-        await world.settle(second, Rescheduled(after=HOUR))
+        await world.settle(second, Suspended(signal=SIGNAL) if cell.event is Event.WAKE else Rescheduled(after=HOUR))
 
 
 # --- bringing an event about --------------------------------------------------------------------------------------------
@@ -283,6 +300,14 @@ async def _reopen(cell: Cell) -> None:
 async def _promote(cell: Cell) -> None:
     promoted = await cell.world.store.promote(10)
     assert promoted.count == (1 if cell.legal else 0), f"promote with a job in {cell.state} says {promoted}"
+
+
+async def _emit(cell: Cell) -> None:
+    emitted = await cell.world.store.emit(SIGNAL, "1", by="client")
+    assert emitted.first
+    woken = (cell.job_id,) if cell.legal else ()
+    assert emitted.jobs == woken, f"a signal with a job in {cell.state} woke {emitted.jobs}"
+    assert emitted.queues == {cell.job.queue for _ in woken}
 
 
 async def _end_blocker_well(cell: Cell) -> None:
@@ -363,9 +388,10 @@ async def _enqueue_child(cell: Cell) -> None:
 
 
 async def _settle(cell: Cell) -> None:
-    write = write_of(SETTLES[cell.event], cell.job.policy.retry)
-    assert write.event is cell.event, f"the test wanted to settle by {cell.event}, but would write {write.event}"
-    _expect_write(cell, (await cell.world.store.settle([Settlement(cell.lease, write)]))[0])
+    settlement = settlement_of(cell.lease, SETTLES[cell.event], cell.job.policy.retry)
+    written = settlement.write.event
+    assert written is cell.event, f"the test wanted to settle by {cell.event}, but would write {written}"
+    _expect_write(cell, (await cell.world.store.settle([settlement]))[0])
 
 
 def _expect(cell: Cell, answer: Answer, legal: Answer) -> None:
@@ -404,6 +430,7 @@ APPLY: Final[dict[Event, Act]] = {
     Event.DELETE: _delete,
     Event.REOPEN: _reopen,
     Event.PROMOTE: _promote,
+    Event.WAKE: _emit,
     Event.UNBLOCK: _end_blocker_well,
     Event.UNBLOCK_LATER: _end_blocker_well,
     Event.BLOCKER_FAIL: _end_blocker_badly,

@@ -4,6 +4,8 @@ It opens the store, says `{"ready": …}`, waits for a line of input, plays its 
 
 - `work`: claim and settle until nothing is left; reports the ids it claimed and the ids whose settlement was applied.
 - `hold`: claim some jobs, report them, and wait to be killed.
+- `finish`: for each line of its input either claim a batch (`claim`) or settle the jobs of that batch, `one by one` or
+  `at once`; reports the ids it claimed and the ids whose settlement was applied.
 - `produce`: for each line of its input (a key), enqueue jobs with that key at the same time; reports the answers.
 """
 
@@ -27,6 +29,8 @@ from holdfast.store.port import ClaimRequest, Settled, Settlement, Store, Worker
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.core.lease import Claimed
+
 
 def main(arguments: Sequence[str]) -> None:
     """Play one role."""
@@ -44,6 +48,8 @@ async def _play(store: Store, role: str, options: dict[str, Any]) -> None:
                 await _work(store, **options)
             case "hold":
                 await _hold(store, **options)
+            case "finish":
+                await _finish(store, **options)
             case "produce":
                 await _produce(store, **options)
             case _:
@@ -57,8 +63,7 @@ async def _work(store: Store, *, tasks: list[str], batch: int) -> None:
     await _told_to_go()
     while claims := await store.claim(request):
         _report(claimed=_ids(claims))
-        answers = await store.settle([Settlement(one.lease, Write(Event.SUCCEED, one.failures, result="1")) for one in claims])
-        _report(settled=_ids(one for one, answer in zip(claims, answers, strict=True) if answer is Settled.APPLIED))
+        _report(settled=await _succeed(store, claims))
 
 
 async def _hold(store: Store, *, tasks: list[str], batch: int) -> None:
@@ -68,6 +73,21 @@ async def _hold(store: Store, *, tasks: list[str], batch: int) -> None:
     await _told_to_go()  # never comes: the parent kills this process
 
 
+async def _finish(store: Store, *, tasks: list[str], batch: int) -> None:
+    request = await _request(store, tasks, batch)
+    claims: list[Claimed] = []
+    _report(ready=os.getpid())
+    while how := await _line():
+        match how:
+            case "claim":
+                claims = await store.claim(request)
+                _report(claimed=_ids(claims))
+            case "one by one":
+                _report(settled=[job_id for claim in claims for job_id in await _succeed(store, [claim])])
+            case _:
+                _report(settled=await _succeed(store, claims))
+
+
 async def _produce(store: Store, *, task: str, producers: int) -> None:
     _report(ready=os.getpid())
     while key := await _line():
@@ -75,6 +95,12 @@ async def _produce(store: Store, *, task: str, producers: int) -> None:
         jobs = [NewJob(id=uuid7(), task=task, unique=unique) for _ in range(producers)]
         answers = await asyncio.gather(*(store.enqueue([job]) for job in jobs))
         _report(answers=[(answer.status, str(answer.job_id)) for batch in answers for answer in batch])
+
+
+async def _succeed(store: Store, claims: Sequence[Claimed]) -> list[str]:
+    """Settle attempts in one call, and return the jobs for which that was applied."""
+    answers = await store.settle([Settlement(one.lease, Write(Event.SUCCEED, one.failures, result="1")) for one in claims])
+    return _ids(one for one, answer in zip(claims, answers, strict=True) if answer in {Settled.APPLIED, Settled.FREED})
 
 
 async def _request(store: Store, tasks: list[str], batch: int) -> ClaimRequest:

@@ -13,7 +13,7 @@ from holdfast.core.outcome import Rescheduled, Succeeded
 from holdfast.core.states import Event, State
 from holdfast.errors import StaleLease
 from holdfast.store.conformance.cells import SETTLES
-from holdfast.store.conformance.world import BOOM, HOUR, LATER, LEASE, Subject, World, write_of
+from holdfast.store.conformance.world import BOOM, HOUR, LATER, LEASE, Subject, World, settlement_of, write_of
 from holdfast.store.port import Checkpoint, LogLine, Part, PartState, Progress, Settled, Settlement, StageMark
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ async def use_everywhere(world: World, lease: Lease, hold: Hold) -> None:
     """Try every operation of a holder under a dead lease: each is refused in its own words and changes nothing."""
     before = await world.snapshot(lease.job_id)
     for event, outcome in SETTLES.items():
-        write = write_of(outcome, LATER if event.name.endswith("LATER") else world.job().policy.retry)
-        answer = (await world.store.settle([Settlement(lease, write)]))[0]
+        settlement = settlement_of(lease, outcome, LATER if event.name.endswith("LATER") else world.job().policy.retry)
+        answer = (await world.store.settle([settlement]))[0]
         assert answer is Settled.STALE, f"settling by {event} under a dead token was answered {answer}"
         before.check_unchanged(await world.snapshot(lease.job_id), f"settling by {event} under a dead token")
     extended = (await world.store.extend([lease]))[0]
@@ -115,6 +115,7 @@ async def use_everywhere(world: World, lease: Lease, hold: Hold) -> None:
     assert answer is Settled.STALE, f"a stage under a dead token was answered {answer}"
     answer = (await world.store.flag_free([lease]))[0]
     assert answer is Settled.STALE, f"flag_free under a dead token was answered {answer}"
+    await use_in_a_transaction(world, lease)
     child = world.job(task="conformance.child", key="child")
     with pytest.raises(StaleLease):
         await world.enqueue(child, under=lease)
@@ -122,6 +123,19 @@ async def use_everywhere(world: World, lease: Lease, hold: Hold) -> None:
     before.check_unchanged(
         await world.snapshot(lease.job_id), "extend, progress, checkpoint, log, mark, flag_free, enqueue(under=)"
     )
+
+
+async def use_in_a_transaction(world: World, lease: Lease) -> None:
+    """Try what a handler's transaction offers under a dead lease."""
+    for event, outcome in SETTLES.items():
+        transaction = await world.store.begin()
+        answer = await transaction.settle(settlement_of(lease, outcome))
+        await transaction.rollback()
+        assert answer is Settled.STALE, f"settling by {event} in a transaction under a dead token was answered {answer}"
+    transaction = await world.store.begin()
+    answer = await transaction.prove(lease)
+    await transaction.rollback()
+    assert answer is Settled.STALE, f"proving a dead lease was answered {answer}"
 
 
 class Fencing(Subject):

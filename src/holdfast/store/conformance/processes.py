@@ -30,6 +30,8 @@ class ProcessConformance(Subject):
     processes: ClassVar[int] = 4
     jobs: ClassVar[int] = 8_000
     batch: ClassVar[int] = 100
+    pairs: ClassVar[int] = 1_000
+    """How many waiters have their two blockers finished at the same moment by two processes."""
 
     async def test_each_job_is_run_once_by_several_processes(self, world: World) -> None:
         jobs = [world.job(TASKS[number % 4], priority=number % 2) for number in range(self.jobs)]
@@ -95,6 +97,33 @@ class ProcessConformance(Subject):
         assert await world.states(ids(jobs)) == [State.SUCCEEDED] * 400, "jobs of killed processes were lost"
         assert max(settled.values()) == 1, "a job was settled twice"
         await world.check_log(*ids(jobs)[:3])
+
+    async def test_blockers_finished_at_the_same_moment_by_two_processes_strand_nobody(self, world: World) -> None:
+        sides = ("left", "right")
+        blockers = {side: world.jobs(self.pairs, task=side) for side in sides}
+        waiters = [world.job(TASK, after=tuple(ids(pair))) for pair in zip(*blockers.values(), strict=True)]
+        for jobs in (*blockers.values(), waiters):
+            for start in range(0, self.pairs, 500):
+                await world.enqueue(*jobs[start : start + 500])
+
+        async with (
+            children(world.harness, 1, "finish", tasks=["left"], batch=20) as (left,),
+            children(world.harness, 1, "finish", tasks=["right"], batch=20) as (right,),
+        ):
+            for number in range(-(-self.pairs // 20)):
+                claimed = await asyncio.gather(left.tell("claim"), right.tell("claim"))
+                how = "at once" if number % 5 == 4 else "one by one"  # most collide pair by pair
+                settled = await asyncio.gather(left.tell(how), right.tell(how))
+                assert [one["settled"] for one in settled] == [one["claimed"] for one in claimed]
+
+        states = Counter(await world.states(ids(waiters)))
+        assert states == {State.READY: self.pairs}, f"waiters whose blockers have all ended stand in {states}"
+        assert await world.store.unblock(self.pairs) == 0, "nothing was left for unblock() to settle"
+        async with children(world.harness, 2, "work", tasks=[TASK], batch=self.batch) as workers:
+            reports = await run_all(workers)
+        ran = Counter(job_id for report in reports for job_id in report.get("claimed", ()))
+        assert ran == {str(waiter.id): 1 for waiter in waiters}, "each waiter is run once"
+        await world.check_log(*ids(waiters)[:3])
 
     async def test_producers_in_several_processes_create_one_job(self, world: World) -> None:
         async with children(world.harness, 5, "produce", task=TASK, producers=10) as producers:

@@ -373,7 +373,15 @@ class Records(Subject):
     async def test_every_field_of_a_job_is_kept(self, world: World) -> None:
         chain = uuid7()
         job = world.job(
-            args='{"x": 1}', queue="q", priority=0, lease=0.5, retry=LATER, tags=("b", "a"), requires=("z", "y"), chain_id=chain
+            id=chain,
+            args='{"x": 1}',
+            queue="q",
+            priority=0,
+            lease=0.5,
+            retry=LATER,
+            tags=("b", "a"),
+            requires=("z", "y"),
+            chain_id=chain,
         )
         await world.enqueue(job)
 

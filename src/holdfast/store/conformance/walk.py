@@ -18,11 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.core.job import BlockerPolicy, NewJob, OnConflict, Policy, Unique
 from holdfast.core.lease import Claimed, Extended, Lease
-from holdfast.core.outcome import Failed, Outcome, Released, Rescheduled, Stopped, Succeeded
+from holdfast.core.outcome import Continued, Failed, Outcome, Released, Rescheduled, Stopped, Succeeded, Suspended
 from holdfast.core.retry import Retry
 from holdfast.core.states import STAGE_EVENTS, State
 from holdfast.errors import HoldfastError
-from holdfast.store.conformance.world import BOOM, Subject, counts, write_of
+from holdfast.store.conformance.world import BOOM, Subject, counts, settlement_of, write_of
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import (
     AttemptView,
@@ -60,7 +60,7 @@ TASKS: Final = ("x", "y")
 QUEUES: Final = ("a", "b", "ledger")
 FIFO: Final = "ledger"
 ALL: Final = 1_000
-RETENTION: Final = Retention(succeeded=5030.0, failed=150.0, canceled=5030.0)
+RETENTION: Final = Retention(succeeded=5030.0, failed=150.0, canceled=5030.0, signals=5030.0)
 RETRIES: Final = (
     Retry(max_attempts=3, initial=0.0, jitter=0.0),
     Retry(max_attempts=3, initial=550.0, factor=1.0, jitter=0.0),
@@ -79,6 +79,8 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 TOUCHES: Final = ("extend", "progress", "checkpoint", "log", "mark", "flag_free", "enqueue a child")
 HOUSEKEEPING: Final = ("promote", "promote", "drop_overdue", "mark_offline", "prune", "unblock")
 SILENCE: Final = 150.0
+SIGNALS: Final = ("s", "t")
+WRITTEN: Final = frozenset({Settled.APPLIED, Settled.LATE, Settled.FREED})
 CAPS: Final = {"a": 3, FIFO: 2}
 STAGES: Final = tuple(sorted(STAGE_EVENTS))
 WORKER_LIFE: Final = ("register", "beat", "retire", "disable", "enable")
@@ -200,6 +202,7 @@ class Walk(RuleBasedStateMachine):
         policy=st.sampled_from(BlockerPolicy),
         expires_in=st.sampled_from((None, None, 2450.0)),
         capped=st.booleans(),
+        chained=st.booleans(),
     )
     def enqueue(
         self,
@@ -216,16 +219,18 @@ class Walk(RuleBasedStateMachine):
         policy: BlockerPolicy,
         expires_in: float | None,
         capped: bool,
+        chained: bool,
     ) -> None:
-        """Enqueue jobs of one kind in one call; they may wait for earlier ones, and may share a key."""
+        """Enqueue jobs of one kind in one call; they may wait for earlier ones, begin chains, and share a key."""
         blockers = tuple(self.picked(after)) if self.jobs else ()
-        if key is not None:  # whether a taken key or an unknown blocker is noticed first is left open
-            there = self.runner.run(self.sides[1].store.get(blockers))
+        if key is not None:  # whether a taken key or a blocker that cannot be waited for is noticed first is left open
+            there = self.runner.run(self.sides[1].store.chains(blockers))
             blockers = tuple(view.id for view in there if view is not None)
         unique = None if key is None else Unique(key=key, scope="walk", window=window, on_conflict=on_conflict)
         jobs = [
             NewJob(
                 id=_id(len(self.jobs) + number),
+                chain_id=_id(len(self.jobs) + number) if chained else None,
                 task=task,
                 queue=queue,
                 fifo=queue == FIFO,
@@ -286,7 +291,10 @@ class Walk(RuleBasedStateMachine):
                 lane = FIFO if claim.queue == FIFO else f"{claim.queue} {claim.task} {claim.failures > 0}"
                 lanes.setdefault(lane, []).append(claim.job_id)
         facts = {
-            claim.job_id: (claim.attempt, claim.failures, claim.args, claim.queue, claim.task, claim.overdue)
+            claim.job_id: (
+                *(claim.attempt, claim.failures, claim.args, claim.queue, claim.task, claim.overdue),
+                *(claim.chain_id, claim.blockers),
+            )
             for claim in claims
         }
         return facts, lanes
@@ -304,7 +312,76 @@ class Walk(RuleBasedStateMachine):
             for index, outcome in batch.items()
         }
         self._together(
-            lambda: self.both(lambda side: side.store.settle([Settlement(side.leases[i], writes[i]) for i in batch]), list)
+            lambda: self.both(
+                lambda side: side.store.settle([Settlement(side.leases[i], writes[i]) for i in batch]), _shown_settled
+            )
+        )
+
+    @precondition(lambda self: self.holders)
+    @rule(
+        which=picks,
+        task=st.sampled_from(TASKS),
+        queue=st.sampled_from(QUEUES),
+        delay=st.sampled_from((0.0, 0.0, 3650.0)),
+        key=st.sampled_from((None, None, "k", "l")),
+        on_conflict=st.sampled_from(OnConflict),
+        after=st.lists(picks, max_size=2),
+        policy=st.sampled_from(BlockerPolicy),
+    )
+    def go_on(
+        self,
+        *,
+        which: int,
+        task: str,
+        queue: str,
+        delay: float,
+        key: str | None,
+        on_conflict: OnConflict,
+        after: list[int],
+        policy: BlockerPolicy,
+    ) -> None:
+        """Let a step continue, under a lease that may be current, dead or settled; the next one may not be possible."""
+        index = self._lease(which)
+        then = NewJob(
+            id=_id(len(self.jobs) + 1),
+            task=task,
+            queue=queue,
+            fifo=queue == FIFO,
+            delay=delay,
+            policy=Policy(retry=RETRIES[0], on_blocker_failure=policy),
+            unique=None if key is None else Unique(key=key, scope="walk", on_conflict=on_conflict),
+            after=tuple(self.picked(after)) if key is None else (),
+        )
+        self.jobs.append(then)
+        self._settle_one(index, Continued(then), ordered={then.id})
+
+    @precondition(lambda self: self.holders)
+    @rule(which=picks, signal=st.sampled_from((None, *SIGNALS)), sleeps=st.booleans())
+    def suspend(self, which: int, signal: str | None, *, sleeps: bool) -> None:
+        """Let a job wait without a slot."""
+        until = datetime.now(UTC) + timedelta(seconds=1050) if sleeps or signal is None else None
+        self._settle_one(self._lease(which), Suspended(until, signal))
+
+    @rule(signal=st.sampled_from(SIGNALS), number=st.integers(0, 9))
+    def emit(self, signal: str, number: int) -> None:
+        """Emit a signal, perhaps again."""
+        self._together(
+            lambda: self.both(
+                lambda side: side.store.emit(signal, f"{number}", by="client"),
+                lambda emitted: (emitted.first, set(emitted.jobs), emitted.queues),
+            )
+        )
+
+    def _settle_one(self, index: int, outcome: Outcome, *, ordered: set[UUID] | None = None) -> None:
+        holder = self.holders[index]
+        self._together(
+            lambda: self.both(
+                lambda side: side.store.settle(
+                    [settlement_of(side.leases[index], outcome, holder.policy.retry, holder.failures)]
+                ),
+                _shown_settled,
+            ),
+            ordered=ordered,
         )
 
     @precondition(lambda self: self.holders)
@@ -386,6 +463,16 @@ class Walk(RuleBasedStateMachine):
             "reopen": lambda side: side.store.reopen(jobs, by="client"),
         }
         self._together(lambda: self.both(operations[operation], list))
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=st.lists(picks, min_size=1, max_size=2), cascade=st.booleans())
+    def delete_chains(self, which: list[int], *, cascade: bool) -> None:
+        """Remove chains; who else needs them is named, but whom of several is left open."""
+        chains = self.picked(which)
+        self.both(
+            lambda side: side.store.delete_chains(chains, cascade=cascade),
+            lambda deleted: (deleted.answer, sorted(deleted.chains), sorted(deleted.jobs), deleted.needed_by is None),
+        )
 
     @rule(queue=st.sampled_from(QUEUES), stop=st.booleans())
     def pause_or_resume(self, queue: str, *, stop: bool) -> None:
@@ -472,6 +559,11 @@ def _shown_writes(answers: list[Settled]) -> object:
     return [answer.accepted and answer is not Settled.REPEATED for answer in answers]
 
 
+def _shown_settled(answers: list[Settled]) -> object:
+    """Show what was settled, and whether somebody was let go: which answer of a batch says so is left open."""
+    return ["written" if answer in WRITTEN else answer for answer in answers], Settled.FREED in answers
+
+
 def _shown_extensions(answers: list[Extended]) -> object:
     return [(answer.hold, answer.cancel_requested) for answer in answers]
 
@@ -505,6 +597,9 @@ def _shown(view: JobView) -> tuple[object, ...]:
         view.lapsed,
         view.paused,
         frozenset(view.waits_for),
+        view.after,
+        view.chain_id,
+        view.continued_by,
         view.progress,
         view.step,
         view.result,
@@ -525,10 +620,16 @@ async def _records(side: Side) -> dict[str, object]:
         )
         records[f"{view.id} events"] = [_shown_event(line) for line in events]
         records[f"{view.id} attempts"] = [_shown_attempt(attempt) for attempt in await side.store.attempts(view.id)]
+        if view.after:
+            handed = await side.store.blockers(view.id)
+            records[f"{view.id} blockers"] = [(one.chain_id, one.state, one.task, one.result) for one in handed]
         records[f"{view.id} parts"] = [(part.name, part.state) for part in await side.store.parts(view.id)]
         records[f"{view.id} log"] = [(line.message, line.attempt) for line in await side.store.logs(view.id, limit=ALL)]
     for name, worker in WORKERS.items():
         records[f"held by {name}"] = {lease.job_id for lease in await side.store.holding(worker)}
+    chains = (await side.store.find_chains(JobFilter(), limit=ALL)).chains
+    records["chains"] = [(one.id, one.task, one.steps, one.step, one.step_task, one.state, one.result) for one in chains]
+    records["signals"] = await side.store.signals(SIGNALS)
     records["queues"] = [
         (queue.name, {state: count for state, count in queue.counts.items() if count}, queue.paused_by, queue.reason)
         for queue in await side.store.queues()

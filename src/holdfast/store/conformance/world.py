@@ -15,12 +15,13 @@ import pytest_asyncio
 from uuid_utils.compat import uuid7
 
 from holdfast.core.job import BlockerPolicy, NewJob, OnConflict, Policy, Unique
-from holdfast.core.outcome import Error, Failed, Outcome, Stopped, Succeeded
+from holdfast.core.outcome import Continued, Error, Failed, Outcome, Stopped, Succeeded, Suspended
 from holdfast.core.retry import Retry
 from holdfast.core.settle import settle
 from holdfast.core.states import Event, State
 from holdfast.store.port import (
     AttemptView,
+    ChainView,
     Checkpoint,
     ClaimRequest,
     Enqueued,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 TASK: Final = "conformance.task"
 OTHER_TASK: Final = "conformance.other"
 BLOCKER_TASK: Final = "conformance.blocker"
+NEXT_TASK: Final = "conformance.next"
 LEASE: Final = 60.0
 """How long leases run unless a test says otherwise."""
 HOUR: Final = 3600.0
@@ -62,6 +64,9 @@ ONCE: Final = Retry(max_attempts=1)
 """The first failure is the last."""
 
 BOOM: Final = Error("BOOM", "it broke", "Traceback: line 1")
+
+APPLIED: Final = frozenset({Settled.APPLIED, Settled.FREED})
+"""The answers to a settlement in time, whether or not somebody waited for it."""
 
 ENDINGS: Final[Mapping[State, Outcome]] = {
     State.SUCCEEDED: Succeeded(),
@@ -161,6 +166,11 @@ class World:
         """Enqueue a job that waits for `blocker`."""
         return await self.create(**{"after": (blocker,), **fields})
 
+    async def chain(self, **fields: Any) -> UUID:
+        """Enqueue the first step of a chain and return its id, which is the chain's."""
+        job_id = uuid7()
+        return await self.create(**{"id": job_id, "chain_id": job_id, **fields})
+
     # working
 
     async def worker(self, name: str = "one") -> UUID:
@@ -207,13 +217,9 @@ class World:
         assert [claim.job_id for claim in claims] == [job_id], f"the claim should have given {job_id}, it gave {claims}"
         return claims[0]
 
-    def write(self, claimed: Claimed, outcome: Outcome) -> Write:
-        """Return what the holder would write for `outcome`, without jitter."""
-        return write_of(outcome, claimed.policy.retry, claimed.failures)
-
     def settlement(self, claimed: Claimed, outcome: Outcome) -> Settlement:
         """Return the settlement of an attempt that gave `outcome`."""
-        return Settlement(claimed.lease, self.write(claimed, outcome))
+        return settlement_of(claimed.lease, outcome, claimed.policy.retry, claimed.failures)
 
     async def settle(self, claimed: Claimed, outcome: Outcome, *, store: Store | None = None) -> Settled:
         """Settle one attempt."""
@@ -226,6 +232,13 @@ class World:
     async def fail(self, claimed: Claimed, error: Error = BOOM, *, fatal: bool = False) -> Settled:
         """Settle an attempt as failed: what follows is the policy's business."""
         return await self.settle(claimed, Failed(error, fatal=fatal))
+
+    async def proceed(self, claimed: Claimed, **fields: Any) -> UUID:
+        """Let a step continue, and return the id of the step that follows."""
+        then = self.job(**{"task": NEXT_TASK, **fields})
+        answer = await self.settle(claimed, Continued(then))
+        assert answer is Settled.APPLIED, f"continuing under a current lease was answered {answer}"
+        return then.id
 
     async def lapse(self, seconds: float = 2 * LEASE) -> None:
         """Let time pass until every lease of the usual length has lapsed."""
@@ -262,7 +275,7 @@ class World:
     async def end(self, claimed: Claimed, state: State) -> None:
         """Settle an attempt so that the job ends in `state`."""
         answer = await self.settle(claimed, ENDINGS[state])
-        assert answer is Settled.APPLIED, f"settling a current lease as {state} was answered {answer}"
+        assert answer in APPLIED, f"settling a current lease as {state} was answered {answer}"
 
     # looking
 
@@ -280,6 +293,12 @@ class World:
     async def states(self, job_ids: Iterable[UUID]) -> list[State | None]:
         """Return where jobs stand."""
         return [None if view is None else view.state for view in await self.store.get(list(job_ids))]
+
+    async def chain_view(self, chain_id: UUID, *, store: Store | None = None) -> ChainView:
+        """Return a chain that must be there."""
+        view = (await (store or self.store).chains([chain_id]))[0]
+        assert view is not None, f"chain {chain_id} is gone"
+        return view
 
     async def logged(self, job_id: UUID) -> list[str]:
         """Return what the log of a job says."""
@@ -379,6 +398,13 @@ class Snapshot:
 def write_of(outcome: Outcome, retry: Retry = AT_ONCE, failures: int = 0) -> Write:
     """Return what is written for the outcome of an attempt, without jitter."""
     return settle(outcome, retry, failures, datetime.now(UTC), lambda: 0.5)
+
+
+def settlement_of(lease: Lease, outcome: Outcome, retry: Retry = AT_ONCE, failures: int = 0) -> Settlement:
+    """Return how an attempt that gave `outcome` is settled."""
+    then = outcome.then if isinstance(outcome, Continued) else None
+    signal = outcome.signal if isinstance(outcome, Suspended) else None
+    return Settlement(lease, write_of(outcome, retry, failures), then, signal)
 
 
 def counts(stats: Stats) -> dict[tuple[str, str, State], int]:

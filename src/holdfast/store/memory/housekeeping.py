@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from holdfast.store.memory.model import Attempt, Record
+    from holdfast.store.memory.records import Attempt, Record
     from holdfast.store.port import Retention
 
 
@@ -85,13 +85,25 @@ class Housekeeping(Handle):
         if limit <= 0:
             return Pruned(0, after)
         now, ages = self.environment.now(), retention.seconds()
+        if after is None and retention.signals is not None:
+            self._prune_signals(retention.signals, now)
         archived = (job_id for state in TERMINAL for job_id in self.data.by_state[state] if after is None or job_id > after)
         looked = nsmallest(limit + 1, archived)  # one more, to know whether this was the end
-        count = sum(self._prune_one(self.data.jobs[job_id], ages, now) for job_id in looked[:limit])
+        count = sum(self._prune_one(job_id, ages, now) for job_id in looked[:limit])
         return Pruned(count, looked[limit - 1] if len(looked) > limit else None)
 
-    def _prune_one(self, record: Record, ages: Mapping[State, float], now: datetime) -> bool:
-        age = None if record.state is None else ages.get(record.state)
-        if age is None or record.finished_at is None or (now - record.finished_at).total_seconds() <= age:
-            return False
-        return self.data.move(record, Write(Event.PRUNE, record.failures), now)
+    def _prune_one(self, job_id: UUID, ages: Mapping[State, float], now: datetime) -> int:
+        """Prune a chain when its last step is looked at, so that none is ever seen without some of its steps."""
+        record = self.data.jobs.get(job_id)
+        if record is None or record.state is None or record.continued_by is not None or record.finished_at is None:
+            return 0
+        age = ages.get(record.state)
+        if age is None or (now - record.finished_at).total_seconds() <= age:
+            return 0
+        steps = self.data.steps(record.chain)
+        return sum(self.data.move(step, Write(Event.PRUNE, step.failures), now) for step in steps)
+
+    def _prune_signals(self, age: float, now: datetime) -> None:
+        for name, emission in list(self.data.signals.items()):
+            if (now - emission.at).total_seconds() > age:
+                del self.data.signals[name]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from holdfast.store.memory.model import Record
+    from holdfast.store.memory.records import Record
     from holdfast.store.port import LogLine, StageMark
 
 

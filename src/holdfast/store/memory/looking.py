@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from holdfast.store.memory.model import Record
+    from holdfast.store.memory.records import Record
     from holdfast.store.port import EventView, JobFilter
 
 
@@ -32,7 +32,7 @@ class Looking(Handle):
         """Return jobs newest first from the cursor on. Memory searches them all."""
         now = self.environment.now()
         older = sorted((job_id for job_id in self.data.jobs if after is None or job_id < after), reverse=True)
-        matching = (record for job_id in older if _matches(record := self.data.jobs[job_id], where))
+        matching = (record for job_id in older if matches(record := self.data.jobs[job_id], where))
         found = list(islice(matching, max(0, limit) + 1))  # one more, to know whether there is a next page
         page = [self._view(record, now) for record in found[: max(0, limit)]]
         return Page(page, page[-1].id if page and len(found) > len(page) else None)
@@ -46,7 +46,7 @@ class Looking(Handle):
             task=job.task,
             queue=job.queue,
             priority=job.priority,
-            state=_there(record),
+            state=there(record),
             args=job.args,
             attempt=record.attempt,
             failures=record.failures,
@@ -60,8 +60,10 @@ class Looking(Handle):
             scope=None if unique is None else unique.scope,
             tags=job.tags,
             requires=job.requires,
-            chain_id=job.chain_id,
+            chain_id=record.chain_id,
             trace=job.trace,
+            continued_by=record.continued_by,
+            after=record.blockers,
             waits_for=tuple(record.waits_for),
             worker_id=worker,
             worker_name=self.worker_name(worker),
@@ -141,7 +143,8 @@ class Looking(Handle):
         return waits
 
 
-def _there(record: Record) -> State:
+def there(record: Record) -> State:
+    """Return the state of a job that exists."""
     if record.state is None:
         raise ValueError(f"job {record.job.id} is gone")
     return record.state
@@ -151,7 +154,8 @@ def _above_zero(counts: Counter[State]) -> dict[State, int]:
     return {state: counts[state] for state in State if counts[state]}
 
 
-def _matches(record: Record, where: JobFilter) -> bool:
+def matches(record: Record, where: JobFilter) -> bool:
+    """Tell whether a list shows a job."""
     job = record.job
     return (
         (where.states is None or record.state in where.states)
@@ -159,6 +163,7 @@ def _matches(record: Record, where: JobFilter) -> bool:
         and where.queue in (None, job.queue)
         and (where.tag is None or where.tag in job.tags)
         and (where.key is None or (job.unique is not None and job.unique.key == where.key))
+        and where.chain_id in (None, record.chain)
         and (where.created_from is None or record.created_at >= where.created_from)
         and (where.created_before is None or record.created_at < where.created_before)
     )

@@ -1,4 +1,4 @@
-"""What is kept about jobs, and the one way in which a job changes its state.
+"""All that is kept, and the one way in which a job changes its state.
 
 Nothing here waits: an operation of the store runs from its first line to its last in one step of the event loop, under
 the one lock of the data, so that it is atomic without transactions.
@@ -7,158 +7,34 @@ the one lock of the data, so that it is atomic without transactions.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import timedelta
 from heapq import heappop, heappush
 from threading import RLock
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, TypeVar, assert_never
+from uuid import UUID
 
 from holdfast.core.job import BlockerPolicy
-from holdfast.core.outcome import BLOCKER_CANCELED, BLOCKER_FAILED, Error
+from holdfast.core.outcome import blocker_error
 from holdfast.core.settle import Write
-from holdfast.core.states import HOLDER_EVENTS, STAGE_EVENTS, TERMINAL, TRANSITIONS, WAITING, Event, State
+from holdfast.core.states import HOLDER_EVENTS, LIVE, STAGE_EVENTS, TERMINAL, TRANSITIONS, WAITING, Event, State
 from holdfast.core.text import clean
 from holdfast.errors import CENTURY
+from holdfast.store.memory.records import Chain, Emission, KeyHold, Lane
 from holdfast.store.port import TEXT_LIMIT, EventView
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from datetime import datetime
-    from uuid import UUID
 
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Lease
-    from holdfast.store.port import LogView, Part, Schedule, Worker
+    from holdfast.store.memory.records import Attempt, Pause, Record, Registration, Standing
 
-Place: TypeAlias = tuple[bool, int]
-"""Where a ready job stands in its lane: (not in front, number drawn when it became ready)."""
+_Name = TypeVar("_Name", UUID, str)
+
 LOGGED_WHILE_RUNNING: Final = frozenset({Event.CLAIM, Event.CANCEL, *STAGE_EVENTS})
 """Extensions, progress and the like leave a job running too, and are too many to be worth a line each."""
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One claim of a job. While it runs it is the lease; afterwards it is the record of how it ended."""
-
-    worker: UUID
-    token: UUID
-    claimed_at: datetime
-    expires_at: datetime
-    heartbeat_at: datetime
-    cancel_requested: bool = False
-    cancel_reason: str = ""
-    free: bool = False
-    """Its expiry would not be the job's fault."""
-    ended_at: datetime | None = None
-    event: Event | None = None
-    late: bool = False
-    error: Error | None = None
-
-    def lapsed(self, now: datetime) -> bool:
-        """Tell whether the lease may be reaped."""
-        return self.expires_at <= now
-
-    def settled_with(self, token: UUID) -> bool:
-        """Tell whether the holder of this token itself ended the attempt: one that was reaped has settled nothing."""
-        return self.token == token and self.event in HOLDER_EVENTS
-
-
-@dataclass(slots=True)
-class Record:
-    """A job: what was asked for (`job`, never changed) and where it stands."""
-
-    job: NewJob
-    created_at: datetime
-    state: State | None = None
-    """Assigned in `MemoryData.move` and nowhere else; `None` before the enqueue and after the end of everything."""
-    failures: int = 0
-    run_at: datetime | None = None
-    """When a scheduled or blocked job is due; `None`: as soon as it can be."""
-    ready_at: datetime | None = None
-    start_by: datetime | None = None
-    """When a job that still waits is ended; `None`: never."""
-    place: Place = (True, 0)
-    waits_for: list[UUID] = field(default_factory=list)
-    attempts: list[Attempt] = field(default_factory=list)
-    events: list[EventView] = field(default_factory=list)
-    parts: dict[str, Part] = field(default_factory=dict)
-    log: list[LogView] = field(default_factory=list)
-    progress: float | None = None
-    step: str = ""
-    message: str = ""
-    finished_at: datetime | None = None
-    late: bool = False
-    result: str | None = None
-    error: Error | None = None
-
-    @property
-    def attempt(self) -> int:
-        """How many times it has been claimed."""
-        return len(self.attempts)
-
-    @property
-    def lease(self) -> Attempt | None:
-        """The lease it runs under. Its token is current as long as this is here, whatever the clock says."""
-        return self.attempts[-1] if self.state is State.RUNNING else None
-
-    def overdue(self, now: datetime) -> bool:
-        """Tell whether it should have started by now."""
-        return self.start_by is not None and self.start_by <= now
-
-
-@dataclass(slots=True)
-class Lane:
-    """Ready jobs that are claimed in one order."""
-
-    queue: str
-    priority: int
-    requires: frozenset[str]
-    retries: bool
-    """Its jobs have failed before."""
-    entries: list[tuple[Place, UUID]] = field(default_factory=list)
-    """A heap. Jobs that were cancelled or the like stay in it until they come to the head."""
-
-
-@dataclass(slots=True)
-class KeyHold:
-    """Who holds a unique key, and until when; `until` is `None` where the key is held while the job is live."""
-
-    job_id: UUID
-    until: datetime | None
-
-    def over(self, now: datetime) -> bool:
-        """Tell whether the window has passed."""
-        return self.until is not None and self.until <= now
-
-
-@dataclass(slots=True)
-class Pause:
-    """Why no claim takes jobs of a queue."""
-
-    at: datetime
-    by: str
-    reason: str
-
-
-@dataclass(slots=True)
-class Registration:
-    """What is known of a worker besides what it says of itself."""
-
-    worker: Worker
-    registered_at: datetime
-    heartbeat_at: datetime | None = None
-    offline_at: datetime | None = None
-    disabled_at: datetime | None = None
-    disabled_by: str = ""
-    counters: str = "{}"
-
-
-@dataclass(slots=True)
-class Standing:
-    """A schedule, with the slot that is next, and what it fired last."""
-
-    schedule: Schedule
-    last_at: datetime | None = None
-    last_job: UUID | None = None
 
 
 class MemoryData:
@@ -175,16 +51,50 @@ class MemoryData:
         self.schedule: list[tuple[datetime, UUID]] = []
         """A heap by `run_at`; as in a lane, jobs that have left stay in it until they come to the head."""
         self.waiters: defaultdict[UUID, set[UUID]] = defaultdict(set)
-        """The blocked jobs that wait for a job."""
+        """The blocked jobs that wait for a chain."""
+        self.dependents: defaultdict[UUID, set[UUID]] = defaultdict(set)
+        """The jobs that were to wait for a chain and will be, or have been, handed its result."""
+        self.chains: dict[UUID, Chain] = {}
+        """Those that began as one, and those that have continued."""
+        self.signals: dict[str, Emission] = {}
+        self.suspended: defaultdict[str, set[UUID]] = defaultdict(set)
+        """The scheduled jobs that wait for a signal."""
         self.keys: dict[tuple[str, str], KeyHold] = {}
         self.workers: dict[UUID, Registration] = {}
         self.pauses: dict[str, Pause] = {}
         self.schedules: dict[str, Standing] = {}
+        self.freed = 0
+        """How many waiters have gone on: who has an operation end chains may tell whether it let some go."""
         self.log_lines = 0
         """How many lines have been logged: the number of the last one."""
         self._places = 0
         self._ended: list[UUID] = []
-        """Jobs that ended in the running operation, and whose waiters have not heard of it yet."""
+        """Chains that ended in the running operation, and whose waiters have not heard of it yet."""
+
+    def copy(self) -> MemoryData:
+        """Return a copy in which something can be tried out. It has the same lock, which must be held."""
+        copy = MemoryData()
+        copy.lock = self.lock
+        copy.jobs = {job_id: record.copy() for job_id, record in self.jobs.items()}
+        copy.by_state = {state: {one: copy.jobs[one] for one in records} for state, records in self.by_state.items()}
+        copy.lanes = {number: replace(lane, entries=list(lane.entries)) for number, lane in self.lanes.items()}
+        copy.schedule = list(self.schedule)
+        copy.chains = {chain_id: Chain(list(chain.steps)) for chain_id, chain in self.chains.items()}
+        copy.keys = {name: replace(hold) for name, hold in self.keys.items()}
+        copy.signals = {name: replace(emission) for name, emission in self.signals.items()}
+        copy.workers = {worker: replace(known) for worker, known in self.workers.items()}
+        copy.pauses = {queue: replace(pause) for queue, pause in self.pauses.items()}
+        copy.schedules = {name: replace(standing) for name, standing in self.schedules.items()}
+        copy.counts.update({place: Counter(counts) for place, counts in self.counts.items()})
+        copy.waiters.update({chain_id: set(jobs) for chain_id, jobs in self.waiters.items()})
+        copy.dependents.update({chain_id: set(jobs) for chain_id, jobs in self.dependents.items()})
+        copy.suspended.update({signal: set(jobs) for signal, jobs in self.suspended.items()})
+        copy.freed, copy.log_lines, copy._places = self.freed, self.log_lines, self._places
+        return copy
+
+    def adopt(self, copy: MemoryData) -> None:
+        """Take over all that was tried out on a copy, at once. Nothing may have changed since the copy was made."""
+        vars(self).update(vars(copy))
 
     # the life of a job
 
@@ -218,6 +128,9 @@ class MemoryData:
             lease.late = write.event in HOLDER_EVENTS and lease.lapsed(now)
         for blocker in list(record.waits_for):
             self._wait_no_longer(record, blocker)
+        if record.signal is not None:
+            _discard(self.suspended, record.signal, record.job.id)
+            record.signal = None
         record.run_at = record.ready_at = record.finished_at = record.result = record.error = None
         record.late = False
 
@@ -232,6 +145,8 @@ class MemoryData:
                 # a delay must not lead out of the calendar, however large the `max` of a retry policy is
                 record.run_at = write.run_at or now + timedelta(seconds=min(write.delay, CENTURY))
                 heappush(self.schedule, (record.run_at, record.job.id))
+                if write.event is Event.SUSPEND:
+                    record.start_by = None  # it has begun: what it waits for now is its own business
             case State.READY:
                 record.ready_at = now
                 self._line_up(record, front=write.front)
@@ -243,12 +158,19 @@ class MemoryData:
                 record.finished_at, record.result, record.error = now, write.result, write.error
                 record.late = before is State.RUNNING and record.attempts[-1].late
                 record.start_by = None
-                self._free_key(record, also_in_window=False)
-                self._ended.append(record.job.id)
+                self._end_step(record, write)
             case None:
                 self._free_key(record, also_in_window=True)
             case _:
                 assert_never(record.state)
+
+    def _end_step(self, record: Record, write: Write) -> None:
+        """Free the keys that the end of a step frees, and note the end of its chain where that is one."""
+        if record.later_step or write.event is not Event.CONTINUE:
+            self._free_key(record, also_in_window=False)
+        if write.event is not Event.CONTINUE:
+            self._free_key(self.jobs[record.chain], also_in_window=False)  # the chain's: its first step was given it
+            self._ended.append(record.chain)
 
     def _file(self, record: Record, before: State | None, after: State | None) -> None:
         """Keep the indexes and counts in step."""
@@ -256,11 +178,18 @@ class MemoryData:
         counts = self.counts[job.queue, job.task]
         if before is None:
             self.jobs[job.id] = record
+            if record.chain_id == job.id:
+                self.chains[job.id] = Chain([job.id])
+            for blocker in record.blockers:
+                self.dependents[blocker].add(job.id)
         else:
             del self.by_state[before][job.id]
             counts[before] -= 1
         if after is None:
             del self.jobs[job.id]
+            self.chains.pop(job.id, None)  # its steps go with it
+            for blocker in record.blockers:
+                _discard(self.dependents, blocker, job.id)
         else:
             self.by_state[after][job.id] = record
             counts[after] += 1
@@ -315,12 +244,50 @@ class MemoryData:
             return None
         return record, record.lease
 
+    # chains
+
+    def last_step(self, chain_id: UUID) -> Record | None:
+        """Return the step where a chain stands; `None` where this is no chain, or a later step of one."""
+        if (chain := self.chains.get(chain_id)) is not None:
+            return self.jobs[chain.last]
+        record = self.jobs.get(chain_id)
+        return None if record is None or record.later_step else record
+
+    def steps(self, chain_id: UUID) -> list[Record]:
+        """Return the steps of a chain that is there, in order."""
+        chain = self.chains.get(chain_id)
+        return [self.jobs[step] for step in ([chain_id] if chain is None else chain.steps)]
+
+    def follow(self, record: Record, then: Record) -> None:
+        """Make a record that is not filed yet the step after one that has continued."""
+        record.chain_id = then.chain_id = record.chain
+        record.continued_by = then.job.id
+        self.chains.setdefault(record.chain, Chain([record.job.id])).steps.append(then.job.id)
+
+    def needed_by(self, chain_id: UUID, inside: Container[UUID] = ()) -> UUID | None:
+        """Return a live job that waits for a chain or will be handed its result, and is of no chain `inside`."""
+        jobs = (self.jobs[job_id] for job_id in sorted(self.dependents.get(chain_id, ())))
+        return next((one.job.id for one in jobs if one.state in LIVE and one.chain not in inside), None)
+
+    # signals
+
+    def await_signal(self, record: Record, signal: str, now: datetime) -> None:
+        """Have a job that was just suspended wait for a signal, which may be there already."""
+        record.signal = signal
+        self.suspended[signal].add(record.job.id)
+        if signal in self.signals:
+            self.wake(record, now)
+
+    def wake(self, record: Record, now: datetime, *, actor: str = "store") -> None:
+        """Make a job ready whose signal was emitted."""
+        self.move(record, Write(Event.WAKE, record.failures), now, actor=actor)
+
     # blockers and waiters
 
     def settle_waiters(self, now: datetime) -> None:
-        """Let the jobs that ended in this operation act on those that wait for them: the last step of every operation.
+        """Let the chains that ended in this operation act on those who wait for them: the last step of every operation.
 
-        In waves, not by recursion: a chain of waiters may be longer than the stack is deep.
+        In waves, not by recursion: a row of waiters may be longer than the stack is deep.
         """
         while self._ended:
             ended, self._ended = self._ended, []
@@ -329,36 +296,34 @@ class MemoryData:
 
     def heed_blockers(self, waiter: Record, now: datetime) -> None:
         """Let the blockers of a blocked job that have ended act on it."""
-        for job_id in list(waiter.waits_for):
-            state = self.jobs[job_id].state
-            if state not in TERMINAL:
+        for chain_id in list(waiter.waits_for):
+            last = self.last_step(chain_id)
+            if last is None or last.state not in TERMINAL:
                 continue
-            if not counts_as_done(state, waiter.job):
-                self._end_waiter(waiter, job_id, state, now)
+            if not counts_as_done(last.state, waiter.job):
+                self._end_waiter(waiter, chain_id, last.state, now)
                 return
-            self._wait_no_longer(waiter, job_id)
+            self._wait_no_longer(waiter, chain_id)
         if not waiter.waits_for:
             later = waiter.run_at is not None and waiter.run_at > now
             event = Event.UNBLOCK_LATER if later else Event.UNBLOCK
             self.move(waiter, Write(event, waiter.failures, run_at=waiter.run_at), now, actor="store")
+            self.freed += 1
 
     def _end_waiter(self, waiter: Record, blocker: UUID, state: State, now: datetime) -> None:
-        event, code = Event.BLOCKER_FAIL, BLOCKER_FAILED
-        if waiter.job.policy.on_blocker_failure is BlockerPolicy.CANCEL:
-            event, code = Event.BLOCKER_CANCEL, BLOCKER_CANCELED
-        error = Error(code, f"it waited for job {blocker}, which is {state}")
-        self.move(waiter, Write(event, waiter.failures, error=error), now, actor="store")
+        policy = waiter.job.policy.on_blocker_failure
+        event = Event.BLOCKER_CANCEL if policy is BlockerPolicy.CANCEL else Event.BLOCKER_FAIL
+        write = Write(event, waiter.failures, error=blocker_error(blocker, state, policy))
+        self.move(waiter, write, now, actor="store")
 
     def _wait_no_longer(self, waiter: Record, blocker: UUID) -> None:
         waiter.waits_for.remove(blocker)
-        self.waiters[blocker].remove(waiter.job.id)
-        if not self.waiters[blocker]:
-            del self.waiters[blocker]
+        _discard(self.waiters, blocker, waiter.job.id)
 
     # unique keys
 
     def holder(self, scope: str, key: str, now: datetime) -> Record | None:
-        """Return the job that holds a unique key."""
+        """Return the job that holds a unique key: of a chain's, its first step."""
         hold = self.keys.get((scope, key))
         return None if hold is None or hold.over(now) else self.jobs[hold.job_id]
 
@@ -379,6 +344,13 @@ class MemoryData:
 def counts_as_done(state: State | None, waiter: NewJob) -> bool:
     """Tell whether a blocker in this state holds the waiter up no longer, and does it no harm."""
     return state is State.SUCCEEDED or (state in TERMINAL and waiter.policy.on_blocker_failure is BlockerPolicy.RUN)
+
+
+def _discard(index: dict[_Name, set[UUID]], name: _Name, job_id: UUID) -> None:
+    """Take a job out of an index, and the entry with it that would be left empty."""
+    index[name].discard(job_id)
+    if not index[name]:
+        del index[name]
 
 
 def _line(record: Record, write: Write, now: datetime, actor: str, reason: str) -> EventView:

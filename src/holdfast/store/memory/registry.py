@@ -10,7 +10,7 @@ from holdfast.core.states import State
 from holdfast.core.text import clean
 from holdfast.errors import UnknownWorker
 from holdfast.store.memory.handle import Handle
-from holdfast.store.memory.model import Registration
+from holdfast.store.memory.records import Registration
 from holdfast.store.port import TEXT_LIMIT, Signal, WorkerView
 
 if TYPE_CHECKING:

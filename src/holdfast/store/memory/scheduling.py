@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.store.memory.model import Standing
 from holdfast.store.memory.producing import Producing
+from holdfast.store.memory.records import Standing
 from holdfast.store.port import ScheduleView
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from holdfast.core.settle import Write
 from holdfast.core.states import Event
 from holdfast.core.text import checked_name, clean
 from holdfast.store.memory.handle import Handle
-from holdfast.store.memory.model import Pause
+from holdfast.store.memory.records import Pause
 from holdfast.store.port import TEXT_LIMIT, Answer
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from holdfast.store.memory.model import Attempt, Record
+    from holdfast.store.memory.records import Attempt, Record
 
 
 class Steering(Handle):
@@ -71,9 +71,15 @@ class Steering(Handle):
     async def delete(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
         """Remove jobs and all their records; a lease it ends is dead at once."""
         now = self.environment.now()
-        return [
-            Answer.NEEDED if self.data.waiters.get(job_id) else self._end(job_id, Event.DELETE, now, by) for job_id in job_ids
-        ]
+        return [self._delete_one(job_id, now, by) for job_id in job_ids]
+
+    def _delete_one(self, job_id: UUID, now: datetime, by: str) -> Answer:
+        record = self.data.jobs.get(job_id)
+        if record is not None and len(self.data.steps(record.chain)) > 1:
+            return Answer.CHAINED
+        if self.data.needed_by(job_id) is not None:
+            return Answer.NEEDED
+        return self._end(job_id, Event.DELETE, now, by)
 
     async def reopen(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
         """Bring terminal jobs back as ready with their budget restored."""
@@ -84,18 +90,23 @@ class Steering(Handle):
         record = self.data.jobs.get(job_id)
         if record is None:
             return Answer.NOT_FOUND
-        # a key with a window is not the job's to take back: it is held from the enqueue, whatever becomes of the job
-        unique = record.job.unique
-        lasting = unique if unique is not None and unique.window is None else None
-        if lasting is not None:
-            holder = self.data.holder(lasting.scope, lasting.key, now)
-            if holder not in (None, record):
+        if record.continued_by is not None:
+            return Answer.CHAINED
+        first = self.data.jobs[record.chain]
+        for one in (first, record):
+            holder = self._lasting_holder(one, now)
+            if holder is not None and holder.chain != record.chain:
                 return Answer.KEY_TAKEN
         if not self.data.move(record, Write(Event.REOPEN, 0), now, actor=by):
             return Answer.REFUSED
-        if lasting is not None:
-            self.data.take_key(record, now)
+        for one in (first, record):
+            if _lasting(one) and self._lasting_holder(one, now) is None:
+                self.data.take_key(one, now)
         return Answer.DONE
+
+    def _lasting_holder(self, record: Record, now: datetime) -> Record | None:
+        unique = record.job.unique
+        return self.data.holder(unique.scope, unique.key, now) if unique is not None and _lasting(record) else None
 
     async def pause(self, queue: str, *, by: str = "", reason: str = "") -> None:
         """Stop claims from a queue. Pausing it again changes who and why, not since when."""
@@ -106,3 +117,8 @@ class Steering(Handle):
     async def resume(self, queue: str) -> None:
         """Let claims from a queue go on."""
         self.data.pauses.pop(checked_name(queue, "queue"), None)
+
+
+def _lasting(record: Record) -> bool:
+    """Tell whether its key is the job's to take back: one with a window is held from the enqueue, whatever becomes of it."""
+    return record.job.unique is not None and record.job.unique.window is None

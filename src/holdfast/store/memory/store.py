@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from holdfast.store.memory.chains import Chains
 from holdfast.store.memory.housekeeping import Housekeeping
 from holdfast.store.memory.journal import Journal
 from holdfast.store.memory.looking import Looking
 from holdfast.store.memory.registry import Registry
 from holdfast.store.memory.scheduling import Scheduling
+from holdfast.store.memory.settling import Settling
+from holdfast.store.memory.signals import Signals
 from holdfast.store.memory.steering import Steering
+from holdfast.store.memory.transaction import MemoryTransaction
 from holdfast.store.memory.working import Working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from holdfast.store.memory.handle import Handle
-    from holdfast.store.memory.model import Attempt, KeyHold, Pause, Record, Registration, Standing
+    from holdfast.store.memory.records import Attempt, Emission, KeyHold, Pause, Record, Registration, Standing
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 Store = TypeVar("Store")
@@ -48,7 +52,7 @@ def _locked(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coro
 
 
 @_one_at_a_time
-class MemoryStore(Scheduling, Registry, Working, Journal, Housekeeping, Steering, Looking):
+class MemoryStore(Scheduling, Registry, Settling, Working, Journal, Housekeeping, Steering, Looking, Chains, Signals):
     """Jobs in memory: they end with the process. `MemoryStore(environment, other.data)` is a second handle on the same jobs."""
 
     async def open(self) -> None:
@@ -56,6 +60,10 @@ class MemoryStore(Scheduling, Registry, Working, Journal, Housekeeping, Steering
 
     async def close(self) -> None:
         """Do nothing: the data lives as long as somebody refers to it."""
+
+    async def begin(self) -> MemoryTransaction:
+        """Begin a transaction for a handler. It keeps nobody waiting, and so has no limit of time."""
+        return MemoryTransaction(self.environment, self.data)
 
     async def rewind(self, seconds: float) -> None:
         """Make everything stored `seconds` older, as if that time had passed."""
@@ -69,6 +77,8 @@ class MemoryStore(Scheduling, Registry, Working, Journal, Housekeeping, Steering
             record.log = [_aged(line, by) for line in record.log]
         for hold in data.keys.values():
             _age(hold, by)
+        for emission in data.signals.values():
+            _age(emission, by)
         for pause in data.pauses.values():
             _age(pause, by)
         for known in data.workers.values():
@@ -79,7 +89,7 @@ class MemoryStore(Scheduling, Registry, Working, Journal, Housekeeping, Steering
         data.schedule = [(run_at - by, job_id) for run_at, job_id in data.schedule]  # still a heap: the order is the same
 
 
-def _age(thing: Record | Attempt | KeyHold | Pause | Registration | Standing, by: timedelta) -> None:
+def _age(thing: Record | Attempt | Emission | KeyHold | Pause | Registration | Standing, by: timedelta) -> None:
     for field in fields(thing):
         value = getattr(thing, field.name)
         if isinstance(value, datetime):

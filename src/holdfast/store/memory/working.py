@@ -1,4 +1,4 @@
-"""What workers do: claim, hold, settle."""
+"""What workers do: claim jobs and hold them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import msgspec
 
 from holdfast.core.fairness import Head, order
 from holdfast.core.lease import Claimed, Extended, Hold, Lease
-from holdfast.core.outcome import CANCELED, Error
 from holdfast.core.settle import Write
-from holdfast.core.states import HOLDER_EVENTS, TERMINAL, TRANSITIONS, Event, State
+from holdfast.core.states import TERMINAL, Event, State
 from holdfast.errors import UnknownWorker
 from holdfast.store.memory.handle import Handle
-from holdfast.store.memory.model import Attempt
+from holdfast.store.memory.records import Attempt
 from holdfast.store.port import Part, PartState, Settled
 
 if TYPE_CHECKING:
@@ -22,16 +21,14 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from holdfast.store.memory.model import Lane, Record
-    from holdfast.store.port import Checkpoint, ClaimRequest, Progress, Settlement
+    from holdfast.store.memory.records import Lane, Record
+    from holdfast.store.port import Checkpoint, ClaimRequest, Progress
 
-SETTLING: Final = frozenset(event for event in HOLDER_EVENTS if TRANSITIONS[State.RUNNING, event] is not State.RUNNING)
-"""The holder's events that end an attempt."""
 FINISHED_PARTS: Final = frozenset({PartState.COMPLETED, PartState.FAILED, PartState.SKIPPED})
 
 
 class Working(Handle):
-    """The working section of the port."""
+    """What the port says about claiming and holding."""
 
     # claiming
 
@@ -92,9 +89,10 @@ class Working(Handle):
             created_at=record.created_at,
             claimed_at=now,
             expires_at=expires_at,
-            chain_id=job.chain_id,
+            chain_id=record.chain_id,
             trace=job.trace,
             overdue=record.overdue(now),
+            blockers=len(record.blockers),
         )
 
     # holding
@@ -161,33 +159,7 @@ class Working(Handle):
             attempt.heartbeat_at = now
             attempt.expires_at = now + timedelta(seconds=record.job.lease)
 
-    # settling
-
-    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """End attempts."""
-        for settlement in settlements:
-            if settlement.write.event not in SETTLING:
-                raise ValueError(f"'{settlement.write.event}' does not settle a job")
-        now = self.environment.now()
-        answers = [self._settle_one(settlement.lease, settlement.write, now) for settlement in settlements]
-        self.data.settle_waiters(now)
-        return answers
-
-    def _settle_one(self, lease: Lease, write: Write, now: datetime) -> Settled:
-        if (held := self.data.held(lease)) is None:
-            return self._settled_before(lease)
-        record, attempt = held
-        if attempt.cancel_requested and write.state not in TERMINAL:
-            # the job would live on although its cancellation was promised
-            write = Write(Event.STOP, write.failures, error=Error(CANCELED, attempt.cancel_reason))
-        self.data.move(record, write, now, actor=self.worker_name(attempt.worker) or "")
-        return Settled.LATE if attempt.late else Settled.APPLIED
-
-    def _settled_before(self, lease: Lease) -> Settled:
-        record = self.data.jobs.get(lease.job_id)
-        if record is not None and any(attempt.settled_with(lease.token) for attempt in record.attempts):
-            return Settled.REPEATED
-        return Settled.STALE
+    # shutting down
 
     async def flag_free(self, leases: Sequence[Lease]) -> list[Settled]:
         """Say that the expiry of these leases is not the jobs' fault."""

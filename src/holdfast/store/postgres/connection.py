@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from holdfast.errors import BadJob, BadUrl, HoldfastError, SchemaError, StoreUnavailable
+from holdfast.store.postgres.scripts import wrong_level
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -42,6 +43,9 @@ NOT_AWAY: Final = (
 )
 """The server answered: looking whether it runs would not help."""
 
+STILL_GOOD: Final = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)
+"""What was given up in time: the connection is as good as before."""
+
 REFUSED: Final = (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError)
 """The server is there and does not let us in: trying again would not help."""
 
@@ -50,7 +54,16 @@ CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 MOST_CONFLICTS: Final = 20
 
+LEVEL: Final = {"default_transaction_isolation": "read committed"}
+"""What every protocol here relies on, whatever the database or the role says: a statement sees what was committed before it."""
 
+RESET: Final = (
+    "RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); "
+    "DISCARD TEMP; DISCARD SEQUENCES"
+)
+"""What DISCARD ALL does, but for the prepared statements: the driver would go on to use those."""
+
+WRONG_LEVEL: Final = "HF007"
 OWN_STATES: Final = "HF"
 """How the codes begin that Holdfast's own server functions raise."""
 
@@ -67,7 +80,15 @@ class Connections:
     """The pool of one store."""
 
     def __init__(
-        self, url: str, environment: Environment, *, size: int, connect_for: float, timeout: float, prepare: bool
+        self,
+        url: str,
+        environment: Environment,
+        *,
+        size: int,
+        connect_for: float,
+        timeout: float,
+        prepare: bool,
+        lent: bool = False,
     ) -> None:
         self.url = url
         self.target = _target(url)
@@ -76,6 +97,12 @@ class Connections:
         self._connect_for = connect_for
         self._timeout = timeout
         self._prepare = prepare
+        self._lent = lent
+        """Whether others run statements of their own: for as long as they like, and leaving session state behind."""
+        self._asks = prepare
+        """Whether the level is asked for with the connection; poolers refuse settings that they do not know."""
+        self._begins = False
+        """Whether the level has to be said with each transaction, also around a statement that is one of its own."""
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
         self._down = False
@@ -99,6 +126,9 @@ class Connections:
             except REFUSED as error:
                 raise self._unavailable(error, started) from error
             except UNAVAILABLE as error:
+                if self._asks and isinstance(error, asyncpg.ProtocolViolationError):
+                    self._asks = False
+                    continue
                 if self._environment.monotonic() - started + rest > self._connect_for:
                     raise self._unavailable(error, started) from error
             except (ValueError, asyncpg.PostgresError) as error:
@@ -116,18 +146,20 @@ class Connections:
             min_size=0,
             max_size=self._size,
             timeout=max(1.0, self._connect_for),
-            command_timeout=self._timeout,
-            reset=_keep,
+            command_timeout=None if self._lent else self._timeout,
+            reset=_reset if self._lent else _keep,
             statement_cache_size=100 if self._prepare else 0,
-            server_settings={"application_name": "holdfast"},
+            server_settings={"application_name": "holdfast"} | (LEVEL if self._asks else {}),
         )
         try:
             await pool
-            async with pool.acquire():
-                return pool
+            async with pool.acquire() as connection:
+                # a pooler may have been told to leave out the settings that it does not know
+                self._begins = await connection.fetchval("SHOW default_transaction_isolation") != "read committed"
         except BaseException:
             pool.terminate()
             raise
+        return pool
 
     async def close(self) -> None:
         """Close every connection; those in use are ended after a moment."""
@@ -140,7 +172,11 @@ class Connections:
             pool.terminate()
 
     async def run(self, operation: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run `operation` with a connection; outside a transaction each statement is one of its own.
+        """Run `operation` with a connection; outside a transaction each statement is one of its own. All else as `_run`."""
+        return await (self.in_transaction if self._begins else self._run)(operation)
+
+    async def _run(self, operation: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `operation` with a connection.
 
         Repeats it whole when the server rolled it back because of a conflict. Raises `StoreUnavailable` for whatever
         is not the statement's fault; then its outcome is unknown.
@@ -161,7 +197,7 @@ class Connections:
             except asyncpg.PostgresError as error:
                 if not isinstance(error, UNAVAILABLE):
                     raise self._translated(error) from error
-                if not isinstance(error, asyncpg.QueryCanceledError):  # the connection is as good as before
+                if not isinstance(error, STILL_GOOD):
                     self._lost()
                 raise self._unavailable(error, started) from error
             except UNAVAILABLE as error:
@@ -191,6 +227,30 @@ class Connections:
         finally:
             await pool.release(connection)
 
+    async def borrow(self) -> Connection:
+        """Take a connection out of the pool, which is made when it is first asked for; it must be given back."""
+        await self.open()
+        started = self._environment.monotonic()
+        if self._pool is None:
+            raise StoreUnavailable(self.target, 0.0, "the store was closed")
+        try:
+            return await self._pool.acquire(timeout=self._timeout)
+        except (*UNAVAILABLE, asyncpg.PostgresError) as error:
+            if isinstance(error, TimeoutError) and self._pool.get_idle_size() == 0 and self._pool.get_size() >= self._size:
+                cause = f"all {self._size} connections for transactions are in use"
+                raise StoreUnavailable(self.target, self._environment.monotonic() - started, cause, fix="") from error
+            raise self._unavailable(error, started) from error
+
+    async def give_back(self, connection: Connection, *, broken: bool) -> None:
+        """Return a connection to the pool; close it where what it last did is not known, or not ended."""
+        with contextlib.suppress(asyncpg.InterfaceError):  # the pool takes a connection back by itself when it is lost
+            if broken or connection.is_in_transaction():
+                connection.terminate()
+        if self._pool is not None:
+            # whatever comes of resetting it, the transaction has ended: a connection that fails in that is closed
+            with contextlib.suppress(Exception):
+                await self._pool.release(connection, timeout=self._timeout)
+
     async def fetch(self, sql: str, *args: object) -> list[asyncpg.Record]:
         """Run one statement and return its rows."""
         return await self.run(lambda connection: connection.fetch(sql, *args))
@@ -207,10 +267,10 @@ class Connections:
         """Run `operation` inside one transaction."""
 
         async def work(connection: Connection) -> T:
-            async with connection.transaction():
+            async with connection.transaction(isolation="read_committed"):
                 return await operation(connection)
 
-        return await self.run(work)
+        return await self._run(work)
 
     def _lost(self) -> None:
         self._down = True
@@ -218,6 +278,8 @@ class Connections:
             self.on_loss()
 
     def _translated(self, error: asyncpg.PostgresError) -> HoldfastError:
+        if error.sqlstate == WRONG_LEVEL:
+            return wrong_level(str(error))
         if (error.sqlstate or "").startswith(OWN_STATES):
             return Raised(error.sqlstate or "", str(error))
         return SchemaError(
@@ -232,6 +294,11 @@ class Connections:
         elif isinstance(error, REFUSED):
             fix = "Check the names of database and role in the URL, and the password"
         return StoreUnavailable(self.target, self._environment.monotonic() - started, _cause(error), fix=fix)
+
+
+async def _reset(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Leave nothing of one handler's session to the next: no setting, role, lock or temporary table."""
+    await connection.execute(RESET)
 
 
 async def _keep(_connection: object) -> None:

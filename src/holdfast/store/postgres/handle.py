@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import asyncpg
+
+from holdfast.store.postgres import scripts
 from holdfast.store.postgres.connection import Connections
 from holdfast.store.postgres.due import Due
 from holdfast.store.postgres.lanes import Lanes, Snapshot
@@ -11,12 +14,15 @@ from holdfast.store.postgres.leases import Leases
 from holdfast.store.postgres.schema import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
     from holdfast.core.environment import Environment
-    from holdfast.core.lease import Lease
+    from holdfast.core.job import NewJob
+    from holdfast.store.postgres.connection import Connection
+
+T = TypeVar("T")
 
 SNAPSHOT: Final = """
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
@@ -33,6 +39,9 @@ FROM {schema}.meta
 `xnext` lies above every transaction id handed out so far. The snapshot's own xmax does not: it lies above every id that has
 *ended*, so that a lone open transaction is not below it.
 """
+
+MOST_TRANSACTIONS: Final = 20
+"""Connections for transactions of handlers, apart from those of the store's own work; none is made before it is asked for."""
 
 _LOOK: Final = (
     f"SELECT s.xmin, s.xnext, s.now, s.life, s.last_place, l.* FROM ({SNAPSHOT}) s "
@@ -55,6 +64,7 @@ class Handle:
         timeout: float = 30.0,
         prepare: bool = True,
         search_limit: int = 10_000,
+        channel: str | None = None,
     ) -> None:
         self._environment = environment
         self._schema = schema
@@ -63,6 +73,11 @@ class Handle:
         self._search_limit = search_limit
         self._db = Connections(url, environment, size=pool_size, connect_for=connect_for, timeout=timeout, prepare=prepare)
         self._db.on_loss = self._forget
+        self._handlers = Connections(
+            url, environment, size=MOST_TRANSACTIONS, connect_for=connect_for, timeout=timeout, prepare=prepare, lent=True
+        )
+        self._channel = channel or f"holdfast.{schema}"
+        self._timeout = timeout
         self._lanes = Lanes()
         self._leases = Leases()
         self._scheduled = Due()
@@ -77,6 +92,27 @@ class Handle:
         if text is None:
             text = self._statements[template] = template.replace("{schema}", self._name)
         return text
+
+    async def _script(
+        self,
+        connection: Connection,
+        script: scripts.Script[T],
+        jobs: Sequence[NewJob] = (),
+        caps: Mapping[str, int] | None = None,
+    ) -> T:
+        """Run a script on a connection; `jobs` and `caps` put into words what the server refuses of them."""
+
+        async def fetch(sql: str, parameters: Sequence[Any]) -> scripts.Rows:
+            rows: scripts.Rows = cast("Any", await connection.fetch(self._sql(sql), *parameters))
+            return rows
+
+        try:
+            return await scripts.drive(script, fetch)
+        except asyncpg.PostgresError as error:
+            refused = scripts.refusal(error.sqlstate or "", str(error), jobs, caps)
+            if refused is None:
+                raise
+            raise refused from error
 
     def _forget(self) -> None:
         self._lanes.forget()
@@ -100,23 +136,3 @@ class Handle:
 def most(limit: int) -> int:
     """Return a limit that fits a statement: none below zero, none beyond what a parameter holds."""
     return max(0, min(limit, 2**31 - 1))
-
-
-def columns(leases: Sequence[Lease]) -> tuple[list[UUID], list[UUID]]:
-    """Return ids and tokens as the arrays that statements take."""
-    return [lease.job_id for lease in leases], [lease.token for lease in leases]
-
-
-def without_repeats(leases: Sequence[Lease]) -> list[list[int]]:
-    """Split a batch, in order, into runs of indices in which no job appears twice."""
-    if len({lease.job_id for lease in leases}) == len(leases):
-        return [list(range(len(leases)))]
-    rounds: list[list[int]] = [[]]
-    seen: set[UUID] = set()
-    for index, lease in enumerate(leases):
-        if lease.job_id in seen:
-            rounds.append([])
-            seen.clear()
-        rounds[-1].append(index)
-        seen.add(lease.job_id)
-    return rounds

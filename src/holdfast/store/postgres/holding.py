@@ -8,7 +8,8 @@ from holdfast.core.lease import Extended, Hold, Lease
 from holdfast.core.states import WAITING, State
 from holdfast.store.port import Settled
 from holdfast.store.postgres import views
-from holdfast.store.postgres.handle import Handle, columns, without_repeats
+from holdfast.store.postgres.handle import Handle
+from holdfast.store.postgres.rendering import columns, without_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

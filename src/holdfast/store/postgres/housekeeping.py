@@ -37,6 +37,8 @@ _LEASES: Final = (
     "LEFT JOIN {schema}.leases($1, $2) l ON true"
 )
 
+_PRUNE_SIGNALS: Final = "DELETE FROM {schema}.signal WHERE emitted_at < clock_timestamp() - $1 * interval '1 s'"
+
 
 class Housekeeping(Working):
     """The housekeeping section of the port."""
@@ -108,12 +110,12 @@ class Housekeeping(Working):
         settlements = [Settlement(Lease(row["job_id"], row["token"]), self._expire(row)) for row in ripe]
         if not settlements:
             return []
-        lost = await self._db.run(lambda connection: self._settle(connection, settlements, reap=True))
+        answers = await self._settle(settlements, reap=True)
         self._lanes.look_soon()
         return [
             Reaped(row["job_id"], row["task"], row["queue"], row["attempt"], row["worker"], settlement.write)
-            for row, settlement in zip(ripe, settlements, strict=True)
-            if row["job_id"] not in lost
+            for row, settlement, answer in zip(ripe, settlements, answers, strict=True)
+            if answer.accepted
         ]
 
     def _expire(self, row: Record) -> Write:
@@ -151,7 +153,9 @@ class Housekeeping(Working):
         return left
 
     async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:
-        """Delete terminal jobs that ended long enough ago."""
+        """Delete terminal jobs that ended long enough ago, and old signals with the first look of a walk."""
+        if after is None and retention.signals is not None:
+            await self._db.execute(self._sql(_PRUNE_SIGNALS), float(retention.signals))
         ages = retention.seconds()
         row = await self._db.fetch(
             self._sql("SELECT * FROM {schema}.prune($1, $2, $3, $4)"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HALF_A_DAY: Final = 43_200.0
 """Seconds a statement may take here: a large file is one COPY."""
-OF_A_STORE: Final = ("job", "worker", "queue", "schedule", "unique_key")
+OF_A_STORE: Final = ("job", "worker", "queue", "schedule", "signal", "unique_key")
 """Tables that are all empty when a store is."""
 
 _TALLY: Final = """
@@ -68,6 +68,8 @@ class Load:
         self._start_by: dict[UUID, datetime] = {}
         self._on_failure: dict[UUID, str] = {}
         self._remaining: dict[UUID, int] = {}
+        self._chain_of: dict[UUID, UUID] = {}
+        self._signals: list[tuple[str, UUID]] = []
         self._retries: set[int] = set()
         self._offset = 0
         self._last = 0
@@ -100,6 +102,7 @@ class Load:
                 if lane == entry and lane | 1 in self._retries
             ],
         )
+        await self._connection.executemany("UPDATE scheduled SET signal = $1 WHERE job_id = $2", self._signals)
         await self._connection.execute(_TALLY)
         await self._connection.execute(_DEADLINES)
         await self._connection.execute("SELECT setval('place', $1)", max(self._last, 1))
@@ -113,7 +116,8 @@ class Load:
 
     async def count(self, table: str) -> int:
         """Return how many rows a table holds now."""
-        return int(await self._connection.fetchval(f"SELECT count(*) FROM {table}"))
+        where = "scheduled WHERE signal IS NOT NULL" if table == "suspended" else table
+        return int(await self._connection.fetchval(f"SELECT count(*) FROM {where}"))
 
     async def facts(self) -> AsyncIterator[tuple[Any, ...]]:
         """Return (id, args, result, state, attempt, failures) of every job, by id."""
@@ -150,6 +154,8 @@ class Load:
                 requires = msgspec.json.encode(sorted(msgspec.json.decode(job["requires"] or "[]"))).decode()
                 of_lane = (job["queue"], job["task"], job["priority"], requires)
                 self._lane_of[job["id"]] = job["lane"]
+                if job["chain_id"] is not None:
+                    self._chain_of[job["id"]] = job["chain_id"]
                 if job["lane"] != job["entry"]:
                     self._entries.pop((job["lane"], job["lane"]), None)
                 self._entries[job["lane"], job["entry"]] = of_lane
@@ -164,11 +170,11 @@ class Load:
         return (*_JOB_AS_IS, "place", "start_by", "lease_ms", "windowed"), made()
 
     def _blocker(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
-        waiter = columns.index("waiter_id")
+        waiter, ended = columns.index("waiter_id"), columns.index("ended")
 
         def made() -> Iterable[tuple[Any, ...]]:
             for row in rows:
-                self._remaining[row[waiter]] = self._remaining.get(row[waiter], 0) + 1
+                self._remaining[row[waiter]] = self._remaining.get(row[waiter], 0) + (not row[ended])
                 yield row
 
         return tuple({"waiter_id": "job_id", "blocker_id": "chain_id"}.get(name, name) for name in columns), made()
@@ -192,10 +198,22 @@ class Load:
 
         return (*("place" if name == "seq" else name for name in columns), "moved", "entered"), made()
 
+    def _suspended(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
+        signal, key = columns.index("signal"), columns.index("job_id")
+        self._signals = [(row[signal], row[key]) for row in rows]
+        return (), ()
+
     def _archive(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
-        key = columns.index("job_id")
-        names, made = self._by_number(columns, rows)
-        return (*names, "lane"), ((*row, self._lane_of[row[key]]) for row in made)
+        """Keep the token of a step that has continued in its attempt alone."""
+        key, token, continued_by = columns.index("job_id"), columns.index("token"), columns.index("continued_by")
+        names, numbered = self._by_number(columns, rows)
+
+        def made() -> Iterable[tuple[Any, ...]]:
+            for row in numbered:
+                kept = row[token] if row[continued_by] is None else None
+                yield *row[:token], kept, *row[token + 1 :], self._lane_of[row[key]], self._chain_of.get(row[key])
+
+        return (*names, "lane", "chain"), made()
 
     def _attempt(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
         return self._by_number(columns, rows)
@@ -222,7 +240,7 @@ class Load:
 
 _JOB_AS_IS: Final = (
     *("id", "lane", "entry", "created_at", "priority", "born", "task", "queue", "args", "policy", "scope", "key", "chain_id"),
-    *("tags", "trace"),
+    *("tags", "trace", "blockers"),
 )
 
 
@@ -239,7 +257,7 @@ async def load(url: str, environment: Environment, schema: str, work: Callable[[
         async def fill(connection: Connection) -> None:
             await upgrade(connection, schema, connections.target)
             await connection.execute(f"SET LOCAL search_path TO {quoted(schema)}")
-            await connection.execute("LOCK TABLE job, worker, schedule, queue IN EXCLUSIVE MODE")
+            await connection.execute("LOCK TABLE job, worker, schedule, queue, signal IN EXCLUSIVE MODE")
             for table in OF_A_STORE:
                 if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table})"):
                     raise SchemaError(

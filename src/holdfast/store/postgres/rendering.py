@@ -1,4 +1,4 @@
-"""Enqueue, rendered as parameters of one statement without any I/O, so that it can run on anybody's connection."""
+"""What statements take: jobs and settlements as arrays, without any I/O, so that they can be run on anybody's connection."""
 
 from __future__ import annotations
 
@@ -7,23 +7,57 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.core.job import NewJob, OnConflict, policy_text
+from holdfast.core.states import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
-ENQUEUE: Final = f"SELECT job_id, answer, holder FROM {{schema}}.enqueue({', '.join(f'${n}' for n in range(1, 26))})"
-CAP: Final = "SELECT {schema}.cap($1, $2)"
+    from holdfast.core.lease import Lease
+    from holdfast.store.port import Settlement
+
+
+def call(function: str, *types: str) -> str:
+    """Return a call of a server function with a cast parameter for each type.
+
+    Drivers guess types by the values they see, and an array of NULLs or of small numbers is guessed wrong: so each is said.
+    """
+    return f"{{schema}}.{function}({', '.join(f'${n}::{type_}' for n, type_ in enumerate(types, start=1))})"
+
+
+ENQUEUE: Final = "SELECT job_id, answer, holder, chain FROM " + call(
+    "enqueue",
+    *("bigint[]", "bigint[]", "text[]", "text[]", "smallint[]", "text[]", "bigint[]", "text[]", "uuid[]", "int[]", "text[]"),
+    *("float8[]", "timestamptz[]", "text[]", "text[]", "float8[]", "text[]", "uuid[]", "text[]", "text[]", "float8[]"),
+    *("int[]", "uuid[]", "int[]", "uuid[]", "text[]", "boolean"),
+)
+CAP: Final = f"SELECT {call('cap', 'text[]', 'bigint[]', 'boolean')}"
 """Follows the enqueues of a call, in their transaction, where queues are capped."""
+TAKE_TURNS: Final = f"SELECT {call('take_turns', 'text[]', 'text[]')}"
+"""Comes before the enqueues of a call, where there are several."""
+SETTLE: Final = "SELECT job_id, answer, chain FROM " + call(
+    "settle",
+    *("boolean", "uuid[]", "uuid[]", "text[]", "text[]", "int[]", "boolean[]", "float8[]", "timestamptz[]", "text[]"),
+    *("text[]", "text[]", "text[]", "uuid[]", "text[]"),
+)
+PROVE: Final = f"SELECT late FROM {call('prove', 'uuid[]', 'uuid[]')}"
+AWAITED: Final = "SELECT chain FROM {schema}.awaited($1::uuid[])"
+"""Precedes the creation of next steps that wait for chains."""
 MOST_WAITING: Final = 2**63 - 1
+MOST_TURNS: Final = 1000
+"""Beyond this many keys one lock stands for all: the server has room for a limited number. In a caller's transaction none
+does, for it would be held as long as that is open: two that want the same keys in a circle are told so by the server."""
+
+_NULLS: Final = (None, "null")
 
 _encode = msgspec.json.Encoder().encode
 
 
-def render(jobs: Sequence[NewJob]) -> list[Any]:
+def render(jobs: Sequence[NewJob], *, steps_of: Mapping[UUID, UUID], doubt: bool) -> list[Any]:
     """Return the parameters of one enqueue call.
 
-    What jobs share is sent once, as a shape; what no job has is sent as NULL.
+    What jobs share is sent once, as a shape; what no job has is sent as NULL. `steps_of` says of which chain a job is the next
+    step. `doubt`: the transaction is a caller's.
     """
     shapes: dict[tuple[Any, ...], int] = {}
     index: list[int] = []
@@ -32,7 +66,11 @@ def render(jobs: Sequence[NewJob]) -> list[Any]:
         index.append(shapes.setdefault(shape, len(shapes) + 1))
     firsts = dict(zip(reversed(index), reversed(jobs), strict=True))
     shared = [firsts[number] for number in range(1, len(shapes) + 1)]
-    edges = [(job.id, position, chain) for job in jobs for position, chain in enumerate(job.after)]
+    edges = [
+        (job.id, position, chain, job.policy.on_blocker_failure.value)
+        for job in jobs
+        for position, chain in enumerate(job.after)
+    ]
     return [
         [job.lane for job in shared],
         [job.entry for job in shared],
@@ -45,20 +83,22 @@ def render(jobs: Sequence[NewJob]) -> list[Any]:
         [job.id for job in jobs],
         index,
         [job.args for job in jobs],
-        _column(jobs, lambda job: job.delay or None),
+        _column(jobs, lambda job: float(job.delay) if job.delay else None),
         _column(jobs, lambda job: job.run_at),
         _column(jobs, lambda job: job.unique and job.unique.scope),
         _column(jobs, lambda job: job.unique and job.unique.key),
-        _column(jobs, lambda job: job.unique and job.unique.window),
+        _column(jobs, lambda job: _float(job.unique.window) if job.unique else None),
         _column(jobs, lambda job: job.unique and job.unique.on_conflict.value),
-        _column(jobs, lambda job: job.chain_id),
+        _column(jobs, lambda job: steps_of.get(job.id, job.chain_id)),
         _column(jobs, lambda job: _encode(job.tags).decode() if job.tags else None),
         _column(jobs, lambda job: job.trace),
-        _column(jobs, lambda job: job.expires_in),
-        [job.policy.on_blocker_failure.value for job in jobs] if edges else None,
+        _column(jobs, lambda job: _float(job.expires_in)),
+        [len(job.after) or None for job in jobs] if edges else None,
         [edge[0] for edge in edges] or None,
         [edge[1] for edge in edges] or None,
         [edge[2] for edge in edges] or None,
+        [edge[3] for edge in edges] or None,
+        doubt,
     ]
 
 
@@ -69,7 +109,7 @@ def calls(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
     own, and a job begins a new call when its id is there already, when its key belongs to a job of the call that may end
     at once (it has blockers), and when it waits for a job of the call that may turn out to exist, under another id.
     """
-    call: list[NewJob] = []
+    batch: list[NewJob] = []
     ids: dict[UUID, NewJob] = {}
     keys: dict[tuple[str, str], NewJob] = {}
     alone = False
@@ -78,20 +118,28 @@ def calls(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
         contends = key in keys and bool(keys[key].after)
         waits = any(chain in ids and ids[chain].unique for chain in job.after)
         replaces = job.unique is not None and job.unique.on_conflict is not OnConflict.SKIP
-        if call and (alone or replaces or contends or waits or job.id in ids):
-            yield call
-            call, ids, keys = [], {}, {}
+        if batch and (alone or replaces or contends or waits or job.id in ids):
+            yield batch
+            batch, ids, keys = [], {}, {}
         alone = replaces
-        call.append(job)
+        batch.append(job)
         ids[job.id] = job
         if key:
             keys.setdefault(key, job)
-    if call:
-        yield call
+    if batch:
+        yield batch
+
+
+def render_turns(batches: Sequence[Sequence[NewJob]], *, doubt: bool) -> tuple[list[str], list[str]] | None:
+    """Return the parameters of `TAKE_TURNS`, scopes and keys of the jobs that have one; `None`: no turns are to be taken."""
+    uniques = [job.unique for batch in batches for job in batch if job.unique is not None]
+    if len(uniques) > MOST_TURNS:
+        return None if doubt else ([""], [""])
+    return [unique.scope for unique in uniques], [unique.key for unique in uniques]
 
 
 def render_cap(queues: Iterable[str], caps: Mapping[str, int]) -> tuple[list[str], list[int]] | None:
-    """Return the parameters of `CAP` for the queues in which a call has created jobs; `None`: none of them is capped.
+    """Return the first parameters of `CAP` for the queues in which a call has created jobs; `None`: none of them is capped.
 
     In order of their names: those who create jobs in the same queues wait for each other in the same order.
     """
@@ -100,10 +148,55 @@ def render_cap(queues: Iterable[str], caps: Mapping[str, int]) -> tuple[list[str
 
 
 def standing(job: NewJob, stands_for: Mapping[UUID, UUID]) -> NewJob:
-    """Return a job that waits for the holders of keys where it named jobs that were not created because of them."""
+    """Return a job that waits for the chains that hold keys, where it named jobs that were not created because of them."""
     if not stands_for or stands_for.keys().isdisjoint(job.after):
         return job
     return msgspec.structs.replace(job, after=tuple(dict.fromkeys(stands_for.get(chain, chain) for chain in job.after)))
+
+
+def render_settle(settlements: Sequence[Settlement], *, reap: bool) -> list[Any]:
+    """Return the parameters of one settle call. What all say is sent as NULL."""
+    writes = [settlement.write for settlement in settlements]
+    errors = [write.error for write in writes]
+    plain = all(write.event is Event.SUCCEED for write in writes)
+    next_steps = [settlement.then and settlement.then.id for settlement in settlements]
+    signals = [settlement.signal for settlement in settlements]
+    return [
+        reap,
+        *columns([settlement.lease for settlement in settlements]),
+        None if plain else [write.event.value for write in writes],
+        None if plain else [write.state.value for write in writes],
+        None if plain else [write.failures for write in writes],
+        None if plain else [write.front for write in writes],
+        None if plain else [_float(write.delay) for write in writes],
+        None if plain else [write.run_at for write in writes],
+        None if all(write.result in _NULLS for write in writes) else [write.result for write in writes],
+        None if plain else [error and error.code for error in errors],
+        None if plain else [error and error.message for error in errors],
+        None if plain else [error and (error.traceback or None) for error in errors],
+        next_steps if any(next_steps) else None,
+        signals if any(signals) else None,
+    ]
+
+
+def columns(leases: Sequence[Lease]) -> tuple[list[UUID], list[UUID]]:
+    """Return ids and tokens as the arrays that statements take."""
+    return [lease.job_id for lease in leases], [lease.token for lease in leases]
+
+
+def without_repeats(leases: Sequence[Lease]) -> list[list[int]]:
+    """Split a batch, in order, into runs of indices in which no job appears twice."""
+    if len({lease.job_id for lease in leases}) == len(leases):
+        return [list(range(len(leases)))]
+    rounds: list[list[int]] = [[]]
+    seen: set[UUID] = set()
+    for index, lease in enumerate(leases):
+        if lease.job_id in seen:
+            rounds.append([])
+            seen.clear()
+        rounds[-1].append(index)
+        seen.add(lease.job_id)
+    return rounds
 
 
 def milliseconds(seconds: float) -> int:
@@ -114,3 +207,8 @@ def milliseconds(seconds: float) -> int:
 def _column(jobs: Sequence[NewJob], value: Callable[[NewJob], Any]) -> list[Any] | None:
     values = [value(job) for job in jobs]
     return None if all(item is None for item in values) else values
+
+
+def _float(number: float | None) -> float | None:
+    """Return a float: some drivers refuse lists in which whole numbers and others are mixed."""
+    return None if number is None else float(number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from holdfast.store.port import Schedule, ScheduleView
+from holdfast.store.postgres import scripts
 from holdfast.store.postgres.producing import Producing
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ class Scheduling(Producing):
             if await connection.fetchval(self._sql(_HOLD), firing.name, firing.slot) is None:
                 return
             if firing.job is not None:
-                answers.extend(await self._create_jobs(connection, [[firing.job]]))
+                answers.extend(await self._script(connection, scripts.enqueue([firing.job]), [firing.job]))
             fired = (firing.slot, answers[0].job_id) if answers else (None, None)
             await connection.execute(self._sql(_ADVANCE), firing.name, firing.next_at, *fired)
 
-        await self._producing(work, self._db.in_transaction)
+        await self._db.in_transaction(work)
+        self._lanes.look_soon()
         return answers[0] if answers else None

@@ -30,6 +30,14 @@ HOT: Final = (
 PAIRED: Final = "SET enable_nestloop TO off SET enable_mergejoin TO off"
 """How (id, token) pairs are matched: by a hash join, whatever the planner thinks of the sizes."""
 
+IMPATIENT: Final = "SET lock_timeout TO '2s'"
+"""How long is waited for what somebody's open transaction may hold for as long as it likes."""
+
+READ_COMMITTED: Final = """IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION USING ERRCODE = 'HF007', MESSAGE = current_setting('transaction_isolation');
+    END IF;"""
+"""Refuses what relies on later statements seeing what others have committed meanwhile, where they would not."""
+
 _STATES: Final = {
     "waiting": ", ".join(f"'{state}'" for state in State if state in WAITING),
     "terminal": ", ".join(f"'{state}'" for state in State if state in TERMINAL),
@@ -98,6 +106,8 @@ async def upgrade(connection: Connection, schema: str, target: str) -> tuple[int
         "schema_text": schema.replace("'", "''"),
         "hot": HOT.format(schema=name),
         "paired": PAIRED,
+        "impatient": IMPATIENT,
+        "read_committed": READ_COMMITTED,
         "text_limit": TEXT_LIMIT,
         **_STATES,
     }

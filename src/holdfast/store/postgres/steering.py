@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from holdfast.core.outcome import CANCELED, checked_result
 from holdfast.core.states import Event, State, origins, target
-from holdfast.core.text import checked_name, clean
-from holdfast.store.port import TEXT_LIMIT, Answer
+from holdfast.core.text import checked_name, clean, flaw
+from holdfast.errors import BadJob
+from holdfast.store.port import TEXT_LIMIT, Answer, ChainsDeleted, Emitted
+from holdfast.store.postgres.connection import Raised
 from holdfast.store.postgres.handle import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from uuid import UUID
 
     from holdfast.core.outcome import Error
     from holdfast.store.postgres.connection import Connection
+
+NO_CHAIN: Final = "HF001"
+"""What `delete_chains` refuses with when there is no such chain; else something outside needs one."""
 
 
 class Steering(Handle):
@@ -54,6 +59,34 @@ class Steering(Handle):
         del by  # nothing of the job stays behind to keep it in
         anywhere = [state.value for state in origins(Event.DELETE)]
         return await self._steer(job_ids, "SELECT * FROM {schema}.delete($1, $2)", anywhere)
+
+    async def delete_chains(self, chain_ids: Sequence[UUID], *, cascade: bool = False, by: str = "") -> ChainsDeleted:
+        """Remove chains with all their steps, or nothing."""
+        del by  # as in delete
+        anywhere = [state.value for state in origins(Event.DELETE)]
+        sql = self._sql("SELECT chain, job_id FROM {schema}.delete_chains($1, $2, $3)")
+        try:
+            rows = await self._db.fetch(sql, list(dict.fromkeys(chain_ids)), cascade, anywhere)
+        except Raised as refused:
+            named = [UUID(text) for text in str(refused).split()]
+            if refused.code == NO_CHAIN:
+                return ChainsDeleted(answer=Answer.NOT_FOUND, chain=named[0])
+            return ChainsDeleted(answer=Answer.NEEDED, chain=named[0], needed_by=named[1])
+        return ChainsDeleted(
+            answer=Answer.DONE, chains=tuple(dict.fromkeys(row[0] for row in rows)), jobs=tuple(row[1] for row in rows)
+        )
+
+    async def emit(self, signal: str, data: str, *, by: str = "") -> Emitted:
+        """Emit a signal once, and wake who waits for it."""
+        checked_name(signal, "signal")
+        if (reason := flaw(data)) is not None:
+            raise BadJob(reason, path="data")
+        emitted, *woken = await self._db.fetch(
+            self._sql("SELECT first, job_id, queue FROM {schema}.emit($1, $2, $3)"), signal, data, said(by)
+        )
+        if woken:
+            self._lanes.look_soon()
+        return Emitted(first=emitted[0], jobs=tuple(row[1] for row in woken), queues=frozenset(row[2] for row in woken))
 
     async def reopen(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
         """Bring terminal jobs back as ready."""

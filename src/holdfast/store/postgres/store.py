@@ -5,22 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.store.postgres import schema as schemas
+from holdfast.store.postgres.chains import Chains
 from holdfast.store.postgres.holding import Holding
 from holdfast.store.postgres.housekeeping import Housekeeping
 from holdfast.store.postgres.looking import Looking
 from holdfast.store.postgres.registry import Registry
 from holdfast.store.postgres.scheduling import Scheduling
 from holdfast.store.postgres.steering import Steering
+from holdfast.store.postgres.transacting import Transacting
 
 if TYPE_CHECKING:
     from holdfast.store.postgres.connection import Connection
 
 
-class PostgresStore(Scheduling, Registry, Holding, Housekeeping, Steering, Looking):
+class PostgresStore(Scheduling, Registry, Holding, Housekeeping, Steering, Chains, Transacting, Looking):
     """Jobs in a PostgreSQL schema of its own.
 
     `create=False` never creates a missing schema. `prepare=False` works through PgBouncer in transaction mode without
-    prepared statements. `timeout` bounds every statement: keep it below the shortest lease.
+    prepared statements. `timeout` bounds every statement: keep it below the shortest lease. `channel` is where transactions
+    of handlers tell their hints.
     """
 
     async def open(self) -> None:
@@ -33,7 +36,8 @@ class PostgresStore(Scheduling, Registry, Holding, Housekeeping, Steering, Looki
             raise
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, those of handlers' transactions too."""
+        await self._handlers.close()
         await self._db.close()
 
     # testing

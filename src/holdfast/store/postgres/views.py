@@ -28,6 +28,9 @@ SELECT j.id, j.task, j.queue, j.priority, j.args, j.policy, j.lease_ms, j.create
     CASE WHEN b.job_id IS NOT NULL THEN
         ARRAY(SELECT e.chain_id FROM {schema}.blocker e WHERE e.job_id = j.id AND NOT e.ended ORDER BY e.position)
     END AS waits_for,
+    CASE WHEN j.blockers IS NOT NULL THEN
+        ARRAY(SELECT e.chain_id FROM {schema}.blocker e WHERE e.job_id = j.id ORDER BY e.position)
+    END AS after, a.continued_by,
     w.id AS worker_id, w.name AS worker_name, coalesce(l.claimed_at, a.claimed_at) AS claimed_at, l.expires_at,
     l.expires_at - l.lease_ms * interval '1 ms' AS heartbeat_at, l.expires_at <= clock_timestamp() AS lapsed, l.cancel,
     a.finished_at, a.late, a.code, a.message AS error, a.result, coalesce(a.traceback, t.traceback) AS traceback,
@@ -129,6 +132,8 @@ def find_statement(
         conditions.append(f"v.created_at >= {bind(where.created_from)}")
     if where.created_before is not None:
         conditions.append(f"v.created_at < {bind(where.created_before)}")
+    if where.chain_id is not None:
+        conditions.append(f"coalesce(v.chain_id, v.id) = {bind(where.chain_id)}")
     view = _VIEW.replace("{schema}", schema).replace("{candidates}", source)
     page = f"SELECT * FROM ({view}) v WHERE {' AND '.join(conditions)} ORDER BY v.id DESC LIMIT {int(limit)}"
     stop = f"SELECT min(s.id::text)::uuid AS id, count(*) AS searched FROM ({source}) s"
@@ -138,6 +143,14 @@ def find_statement(
 def _source(where: JobFilter, schema: str, bind: Any, after: UUID | None, search: int) -> str:
     """Return the ids to search, newest first, from the smallest table that holds every match."""
     cursor = bind(after or UUID(int=2**128 - 1))
+    if where.chain_id is not None:
+        chain = bind(where.chain_id)
+        return f"""
+            SELECT s.id FROM (
+                (SELECT id FROM {schema}.job WHERE chain_id = {chain} AND id < {cursor} ORDER BY id DESC LIMIT {search:d})
+                UNION ALL
+                SELECT id FROM {schema}.job WHERE id = {chain} AND id < {cursor} AND chain_id IS NULL
+            ) s ORDER BY s.id DESC LIMIT {search:d}"""
     tables = {State.RUNNING: "lease", State.SCHEDULED: "scheduled", State.BLOCKED: "blocked"}
     if where.states is not None and where.states and where.states <= TERMINAL:
         if where.task is not None or where.queue is not None:
@@ -184,6 +197,8 @@ def job_view(row: Record) -> JobView:
         requires=tuple(msgspec.json.decode(row["requires"])) if row["requires"] else (),
         chain_id=row["chain_id"],
         trace=row["trace"],
+        continued_by=row["continued_by"],
+        after=tuple(row["after"] or ()),
         waits_for=tuple(row["waits_for"] or ()),
         worker_id=row["worker_id"],
         worker_name=row["worker_name"],

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from holdfast.core.job import policy_of
 from holdfast.core.lease import Claimed, Lease
 from holdfast.core.states import Event
-from holdfast.errors import UnknownWorker
-from holdfast.store.port import Settled, Settlement
-from holdfast.store.postgres.handle import Handle, columns, most, without_repeats
+from holdfast.errors import KeyBusy, UnknownWorker
+from holdfast.store.port import Settled
+from holdfast.store.postgres import scripts
+from holdfast.store.postgres.handle import Handle, most
 from holdfast.store.postgres.lanes import claimed, runs
+from holdfast.store.postgres.rendering import without_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,10 +21,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
-    from holdfast.store.port import ClaimRequest
-    from holdfast.store.postgres.connection import Connection
-
-_NULLS: Final = (None, "null")
+    from holdfast.store.port import ClaimRequest, Settlement
 
 
 class Working(Handle):
@@ -69,48 +68,44 @@ class Working(Handle):
         return [Lease(*row) for row in await self._db.fetch(sql, worker)]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """End attempts under their tokens, in one transaction."""
+        """End attempts under their tokens, in one transaction; one call where no step continues."""
+        refused: set[UUID] = set()
+        answers: list[Settled] | None = None
+        while answers is None:
+            given = [one for one in settlements if one.then is None or one.then.id not in refused]
+            try:
+                answers = await self._settle(given)
+            except scripts.NextKeyTaken as taken:
+                refused |= taken.steps
+            except KeyBusy:
+                answers = await self._settle_apart(given)
+        left = iter(answers)
+        kept = (one.then is None or one.then.id not in refused for one in settlements)
+        return [next(left) if keep else Settled.KEY_TAKEN for keep in kept]
+
+    async def _settle_apart(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Settle a batch in which the key or the id of a next step is being taken by somebody's open transaction.
+
+        Which one it is cannot be told, and its neighbours must not fail with it: so each step that continues is settled in a
+        transaction of its own, after all the others.
+        """
+        if len(settlements) == 1:
+            return [Settled.KEY_TAKEN]
+        others = iter(await self._settle([one for one in settlements if one.then is None]))
+        return [next(others) if one.then is None else (await self.settle([one]))[0] for one in settlements]
+
+    async def _settle(self, settlements: Sequence[Settlement], *, reap: bool = False) -> list[Settled]:
         if not settlements:
             return []
-        leases = [settlement.lease for settlement in settlements]
-        answers = [Settled.STALE] * len(settlements)
-        rounds = list(without_repeats(leases))
-
-        async def work(connection: Connection) -> None:
-            for keep in rounds:
-                said = await self._settle(connection, [settlements[i] for i in keep], reap=False)
-                for i in keep:
-                    answers[i] = said.get(leases[i].job_id, Settled.APPLIED)
-
-        if len(rounds) == 1:
-            await self._db.run(work)
-        else:
-            await self._db.in_transaction(work)
+        next_steps = [settlement.then for settlement in settlements if settlement.then is not None]
+        rounds = without_repeats([settlement.lease for settlement in settlements])
+        alone = not next_steps and len(rounds) == 1
+        answers = await (self._db.run if alone else self._db.in_transaction)(
+            lambda connection: self._script(connection, scripts.settle(settlements, reap=reap), next_steps)
+        )
         if any(settlement.write.event is not Event.SUCCEED for settlement in settlements):
             self._lanes.look_soon()
         return answers
-
-    async def _settle(self, connection: Connection, settlements: Sequence[Settlement], *, reap: bool) -> dict[UUID, Settled]:
-        """Return what became of the settlements that were not plainly applied."""
-        writes = [settlement.write for settlement in settlements]
-        errors = [write.error for write in writes]
-        plain = all(write.event is Event.SUCCEED for write in writes)
-        rows = await connection.fetch(
-            self._sql("SELECT * FROM {schema}.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"),
-            reap,
-            *columns([settlement.lease for settlement in settlements]),
-            None if plain else [write.event.value for write in writes],
-            None if plain else [write.state.value for write in writes],
-            None if plain else [write.failures for write in writes],
-            None if plain else [write.front for write in writes],
-            None if plain else [write.delay for write in writes],
-            None if plain else [write.run_at for write in writes],
-            None if all(write.result in _NULLS for write in writes) else [write.result for write in writes],
-            None if plain else [error and error.code for error in errors],
-            None if plain else [error and error.message for error in errors],
-            None if plain else [error and (error.traceback or None) for error in errors],
-        )
-        return {row[0]: Settled(row[1]) for row in rows}
 
 
 def _in_order(rows: Sequence[Record], numbers: Sequence[int]) -> list[Claimed]:

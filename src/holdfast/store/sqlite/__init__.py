@@ -1,7 +1,8 @@
 """The SQLite store: jobs in one file, shared by the processes of one machine.
 
-Start with `store`: each operation is a plain function of the section modules (`producing`, `working`, `settling`,
-`housekeeping`, `steering`, `looking`), run in a thread under one transaction. `moving` is how a job changes its state.
+Start with `store`: each operation is a plain function of the section modules (`producing`, `working`, `settling`, `signaling`,
+`housekeeping`, `steering`, `deleting`, `looking`, `chaining`), run in a thread under one transaction. `moving` is how a job
+changes its state. The same functions run in a handler's transaction (`transaction`) and in one that was brought (`caller`).
 """
 
 from holdfast.store.sqlite.connection import known_flaws

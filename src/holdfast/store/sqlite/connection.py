@@ -30,7 +30,9 @@ def check_path(path: str) -> None:
         raise BadUrl(f"{path!r} is not the path of a file. For jobs in memory use memory://")
 
 
-def connect(path: str, *, create: bool, busy_timeout: float) -> sqlite3.Connection:
+def connect(
+    path: str, *, create: bool, busy_timeout: float, factory: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
     """Open the file; `create` makes a missing one. Belongs inside `translated`, like everything done with the connection."""
     _check_place(path, create=create)
     return sqlite3.connect(
@@ -40,6 +42,7 @@ def connect(path: str, *, create: bool, busy_timeout: float) -> sqlite3.Connecti
         isolation_level=None,
         check_same_thread=False,  # used in one thread; closed from another when opening is cancelled and that thread is gone
         cached_statements=CACHED_STATEMENTS,
+        factory=factory,
     )
 
 
@@ -73,7 +76,7 @@ def _use_wal(connection: sqlite3.Connection, path: str, busy_timeout: float) -> 
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as error:
-            if not _is_busy(error) or time.monotonic() >= deadline:
+            if not is_busy(error) or time.monotonic() >= deadline:
                 raise
             time.sleep(0.01)
     if mode != "wal":
@@ -133,7 +136,7 @@ def translated(path: str) -> Iterator[None]:
 
 def _translate(path: str, waited: float, error: sqlite3.Error) -> StoreUnavailable | SchemaError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if _is_busy(error):
+    if is_busy(error):
         return StoreUnavailable(path, waited, "another process or transaction is writing and did not finish in time")
     if code == sqlite3.SQLITE_NOTADB:
         return SchemaError(f"{path} is not a SQLite database. Choose another path, or move that file away.")
@@ -149,7 +152,8 @@ def _translate(path: str, waited: float, error: sqlite3.Error) -> StoreUnavailab
     return StoreUnavailable(path, waited, str(error) or type(error).__name__)
 
 
-def _is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: sqlite3.Error) -> bool:
+    """Tell whether somebody else was writing, or has written since the transaction began to read."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.core.environment import Environment
+    from holdfast.store.sqlite.facade import Executes, Facade
 
 T = TypeVar("T")
 
@@ -23,12 +24,26 @@ CHECKPOINT_EVERY: Final = 64
 """Commits between two checkpoints: a log of a few megabytes, and two syncs shared among that many."""
 
 
-def perform(connection: sqlite3.Connection, environment: Environment, operation: Callable[[Writing], T]) -> T:
+def perform(connection: Executes, environment: Environment, operation: Callable[[Writing], T]) -> T:
     """Run an operation inside a write transaction that is open already, its own or a caller's."""
     writing = Writing(connection, stamp(environment.now()), environment.random, environment.token)
     result = operation(writing)
     settle_waiters(writing)
     writing.flush()
+    return result
+
+
+def perform_within(facade: Facade, environment: Environment, operation: Callable[[Writing], T]) -> T:
+    """Run an operation inside somebody's transaction, in which the write lock is held. An error leaves that as it was."""
+    facade.execute("SAVEPOINT holdfast")
+    try:
+        result = perform(facade, environment, operation)
+    except BaseException:
+        if facade.in_transaction:  # some errors have rolled back everything by themselves
+            facade.execute("ROLLBACK TO holdfast")
+            facade.execute("RELEASE holdfast")
+        raise
+    facade.execute("RELEASE holdfast")
     return result
 
 

@@ -27,7 +27,8 @@ def _state(born: str) -> str:
 _AT: Final = moment_or_none
 _ID: Final = uuid_or_none
 _CONVERTERS: Final[dict[str, Callable[[Any], Any]]] = {
-    **dict.fromkeys(("id", "job_id", "chain_id", "worker_id", "token", "blocker_id", "waiter_id", "last_job"), _ID),
+    **dict.fromkeys(("id", "job_id", "chain_id", "chain.step", "continued_by", "worker_id", "token"), _ID),
+    **dict.fromkeys(("blocker_id", "waiter_id", "last_job"), _ID),
     **dict.fromkeys(
         (
             *(
@@ -43,13 +44,15 @@ _CONVERTERS: Final[dict[str, Callable[[Any], Any]]] = {
                 "paused_at",
             ),
             *("registered_at", "heartbeat_at", "offline_at", "disabled_at", "next_at", "last_at", "started_at", "completed_at"),
+            "emitted_at",
         ),
         _AT,
     ),
     "late": bool,
+    "ended": bool,
     "born": _state,
 }
-"""How a column's values become portable; the others already are."""
+"""How a column's values become portable, wherever it is or in one table; the others already are."""
 
 _FACTS: Final = """
 SELECT job.id AS id, job.args, archive.result,
@@ -64,6 +67,13 @@ LEFT JOIN holdfast_ready AS ready ON ready.job_id = job.id
 LEFT JOIN holdfast_scheduled AS scheduled ON scheduled.job_id = job.id
 ORDER BY job.id
 """
+
+
+def _place(table: str) -> str:
+    """Return where the rows of a table of the portable form are."""
+    if table == "suspended":
+        return "holdfast_scheduled WHERE signal IS NOT NULL"
+    return f"holdfast_{table}"
 
 
 class Dump:
@@ -90,13 +100,13 @@ class Dump:
 
     def count(self, table: str) -> int:
         """Return how many rows a table holds."""
-        with self._reading(f"SELECT count(*) FROM holdfast_{table}") as cursor:  # noqa: S608  a name of ours
+        with self._reading(f"SELECT count(*) FROM {_place(table)}") as cursor:  # noqa: S608  a name of ours
             return int(cursor.fetchone()[0])
 
     def rows(self, table: str, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
         """Return the rows of a table in the order of its key, with these columns in their portable form."""
-        converters = [_CONVERTERS.get(column, _as_is) for column in columns]
-        with self._reading(f"SELECT {', '.join(columns)} FROM holdfast_{table} ORDER BY 1, 2") as cursor:  # noqa: S608  names of ours
+        converters = [_CONVERTERS.get(f"{table}.{column}") or _CONVERTERS.get(column, _as_is) for column in columns]
+        with self._reading(f"SELECT {', '.join(columns)} FROM {_place(table)} ORDER BY 1, 2") as cursor:  # noqa: S608  names of ours
             for row in cursor:
                 yield tuple(convert(value) for convert, value in zip(converters, row, strict=True))
 

@@ -9,7 +9,7 @@ from holdfast.core.settle import expire, overdue
 from holdfast.core.states import Event, State, legal
 from holdfast.store.port import Promoted, Pruned, Reaped
 from holdfast.store.sqlite._sql import sql
-from holdfast.store.sqlite.moving import landing, line, locate, move, remove
+from holdfast.store.sqlite.moving import landing, line, locate, move, remove, remove_chain
 from holdfast.store.sqlite.values import microseconds, uuid_of
 
 if TYPE_CHECKING:
@@ -80,19 +80,29 @@ def drop_overdue(writing: Writing, limit: int) -> int:
 
 def prune(writing: Writing, retention: Retention, limit: int, after: UUID | None) -> Pruned:
     """Delete terminal jobs older than their state's retention; see the port."""
+    if after is None and retention.signals is not None:
+        writing.connection.execute(sql("prune.signals"), (writing.now - microseconds(retention.signals),))
     start = b"" if after is None else after.bytes
     looked = writing.connection.execute(
         sql("prune.archived"), (start, max(0, limit) + 1)
     ).fetchall()  # one more: is this the end?
     oldest = {state: writing.now - microseconds(age) for state, age in retention.seconds().items()}
     count = 0
-    for job_id, state, finished_at in looked[: max(0, limit)]:
-        if legal(State(state), Event.PRUNE) and finished_at < oldest.get(State(state), finished_at):
-            job = locate(writing, job_id)
-            if job is not None:
-                remove(writing, job)
-                count += 1
+    for job_id, state, finished_at, continued in looked[: max(0, limit)]:
+        # a chain goes with its last step, all at once: none is ever seen without some of its steps
+        if not continued and legal(State(state), Event.PRUNE) and finished_at < oldest.get(State(state), finished_at):
+            count += _prune_chain(writing, job_id)
     return Pruned(count, uuid_of(looked[limit - 1][0]) if len(looked) > limit > 0 else None)
+
+
+def _prune_chain(writing: Writing, last: bytes) -> int:
+    job = locate(writing, last)
+    if job is None:
+        return 0
+    if job.chain_id is None:
+        remove(writing, job)
+        return 1
+    return len(remove_chain(writing, job.chain_id))
 
 
 def rewind(writing: Writing, seconds: float) -> None:
@@ -119,5 +129,6 @@ TIMES = {
     "holdfast_queue": ("paused_at",),
     "holdfast_worker": ("registered_at", "heartbeat_at", "offline_at", "disabled_at"),
     "holdfast_schedule": ("next_at", "last_at"),
+    "holdfast_signal": ("emitted_at",),
 }
 """Every stored moment, by table; a test compares it with the schema."""

@@ -12,7 +12,7 @@ from holdfast.store.sqlite.values import error_of, moment, moment_or_none, names
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -40,27 +40,27 @@ def get(connection: sqlite3.Connection, job_ids: Sequence[UUID], now: int) -> li
 
 
 def _views(connection: sqlite3.Connection, ids: Sequence[bytes], now: int) -> dict[bytes, JobView]:
-    waits_for: dict[bytes, list[UUID]] = {}
-    for statement, chunk in in_chunks("get.waits_for", ids):
-        for waiter_id, blocker_id in connection.execute(statement, chunk):
-            waits_for.setdefault(waiter_id, []).append(uuid_of(blocker_id))
+    edges: dict[bytes, list[tuple[UUID, int]]] = {}
+    for statement, chunk in in_chunks("get.after", ids):
+        for waiter_id, blocker_id, ended in connection.execute(statement, chunk):
+            edges.setdefault(waiter_id, []).append((uuid_of(blocker_id), ended))
     views = {}
     for statement, chunk in in_chunks("get.jobs", ids):
         cursor = connection.execute(statement, chunk)
         columns = [column[0] for column in cursor.description]
         for values in cursor:
             row = dict(zip(columns, values, strict=True))
-            views[row["id"]] = _view(row, tuple(waits_for.get(row["id"], ())), now)
+            views[row["id"]] = _view(row, edges.get(row["id"], []), now)
     return views
 
 
-def _view(row: dict[str, Any], waits_for: tuple[UUID, ...], now: int) -> JobView:
+def _view(row: dict[str, Any], edges: list[tuple[UUID, int]], now: int) -> JobView:
     return JobView(
         id=uuid_of(row["id"]),
         task=row["task"],
         queue=row["queue"],
         priority=row["priority"],
-        state=_state(row),
+        state=state_of(row),
         args=row["args"],
         attempt=row["attempt"],
         failures=row["failures"],
@@ -76,7 +76,9 @@ def _view(row: dict[str, Any], waits_for: tuple[UUID, ...], now: int) -> JobView
         requires=names_of(row["requires"]),
         chain_id=uuid_or_none(row["chain_id"]),
         trace=row["trace"],
-        waits_for=waits_for,
+        continued_by=uuid_or_none(row["continued_by"]),
+        after=tuple(blocker for blocker, _ in edges),
+        waits_for=tuple(blocker for blocker, ended in edges if not ended and row["is_blocked"]),
         worker_id=uuid_or_none(row["worker_id"]),
         worker_name=row["worker_name"],
         claimed_at=moment_or_none(row["claimed_at"]),
@@ -95,7 +97,8 @@ def _view(row: dict[str, Any], waits_for: tuple[UUID, ...], now: int) -> JobView
     )
 
 
-def _state(row: dict[str, Any]) -> State:
+def state_of(row: dict[str, Any]) -> State:
+    """Return the state that the tables tell in which a job was found."""
     if row["ended_state"] is not None:
         return State(row["ended_state"])
     if row["expires_at"] is not None:
@@ -109,6 +112,15 @@ def find(connection: sqlite3.Connection, where: JobFilter, limit: int, after: UU
     """Return jobs newest first from the cursor on, having looked at no more than `searched`."""
     if limit <= 0 or (where.states is not None and not where.states):
         return Page([])
+    found, after, searched_all = search(connection, candidates(where), where, limit, after, searched=searched)
+    views = _views(connection, found, now)
+    return Page([views[job_id] for job_id in found], after, searched_all)
+
+
+def search(
+    connection: sqlite3.Connection, statement: str, where: JobFilter, limit: int, after: UUID | None, *, searched: int
+) -> tuple[list[bytes], UUID | None, bool]:
+    """Return a page of the candidates that match, the cursor of the next one, and whether the search came to its end."""
     values = {
         "after": LAST_ID if after is None else after.bytes,
         "searched": searched + 1,  # one more, to know whether the search has to stop
@@ -116,12 +128,13 @@ def find(connection: sqlite3.Connection, where: JobFilter, limit: int, after: UU
         "queue": where.queue,
         "key": where.key,
         "tag": where.tag,
+        "chain": None if where.chain_id is None else where.chain_id.bytes,
         "created_from": None if where.created_from is None else stamp(where.created_from),
         "created_before": None if where.created_before is None else stamp(where.created_before),
     }
     found: list[bytes] = []
     last, stopped = b"", False
-    for looked, (job_id, matches) in enumerate(connection.execute(candidates(where.states), values)):
+    for looked, (job_id, matches) in enumerate(connection.execute(statement, values)):
         if looked == searched:
             stopped = True
             break
@@ -130,24 +143,38 @@ def find(connection: sqlite3.Connection, where: JobFilter, limit: int, after: UU
             found.append(job_id)
             if len(found) > limit:  # one more, to know whether there is a next page
                 break
-    views = _views(connection, found[:limit], now)
-    page = [views[job_id] for job_id in found[:limit]]
     if len(found) > limit or (stopped and len(found) == limit):
-        return Page(page, page[-1].id)
-    return Page(page, uuid_of(last), searched_all=False) if stopped else Page(page)
+        return found[:limit], uuid_of(found[limit - 1]), True
+    return found, uuid_of(last) if stopped else None, not stopped
 
 
-def candidates(states: frozenset[State] | None) -> str:
+def candidates(where: JobFilter) -> str:
     """Return the statement that gives the jobs of some states newest first, each with whether it matches the filter."""
-    if states is None or states == frozenset(State):
+    if where.chain_id is not None:
+        stands = "" if where.states is None else f" AND ({in_states(where.states, 'job.id')})"
+        sources = [sql(name) + stands for name in ("find.from_chain", "find.from_chain_of_one")]
+    elif where.states is None or where.states == frozenset(State):
         sources = [sql("find.from_all")]
     else:
-        tables = [TABLES[state] for state in State if state in states and state not in TERMINAL]
-        sources = [sql("find.from_state").replace("{table}", table) for table in tables]
-        if ended := ", ".join(f"'{state}'" for state in State if state in states and state in TERMINAL):
-            archived = sql("find.from_state").replace("{table}", "holdfast_archive")
-            sources.append(f"{archived} AND place.state IN ({ended})")
+        sources = [sql("find.from_state").replace("{table}", table) + condition for table, condition in _places(where.states)]
     return sql("find.candidates").replace("{sources}", "\nUNION ALL\n".join(sources)).replace("{matches}", sql("find.matches"))
+
+
+def _places(states: frozenset[State]) -> Iterator[tuple[str, str]]:
+    """Yield the tables in which jobs of these states are, each with what else their rows must be."""
+    for state in State:
+        if state in states and state not in TERMINAL:
+            yield TABLES[state], ""
+    if ended := ", ".join(f"'{state}'" for state in State if state in states and state in TERMINAL):
+        yield "holdfast_archive", f" AND place.state IN ({ended})"
+
+
+def in_states(states: frozenset[State], job_id: str) -> str:
+    """Return the condition that a job, given as an expression, stands in one of these states."""
+    return " OR ".join(
+        f"EXISTS (SELECT 1 FROM {table} AS place WHERE place.job_id = {job_id}{condition})"  # noqa: S608  names of ours
+        for table, condition in _places(states)
+    )
 
 
 # --- records ------------------------------------------------------------------------------------------------------------

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.core.job import BlockerPolicy, policy_of, retry_lane
-from holdfast.core.outcome import BLOCKER_CANCELED, BLOCKER_FAILED, Error
+from holdfast.core.outcome import blocker_error
 from holdfast.core.settle import Write
 from holdfast.core.states import TERMINAL, TRANSITIONS, Event, State
 from holdfast.store.sqlite._sql import in_chunks, sql
 from holdfast.store.sqlite.values import due, error_columns, uuid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Mapping
 
     from holdfast.store.sqlite.writing import Writing
 
@@ -49,15 +49,32 @@ class Standing(NamedTuple):
     failures: int
     keyed: int
     expires: int
+    chain_id: bytes | None = None
     run_at: int | None = None
     held: Held | None = None
+    continued_by: bytes | None = None
+
+    @property
+    def chain(self) -> bytes:
+        """Its chain, known by the first step. A job alone is a chain of one."""
+        return self.chain_id or self.job_id
+
+    @property
+    def later_step(self) -> bool:
+        """Whether it follows another step."""
+        return self.chain != self.job_id
 
 
 class Ended(NamedTuple):
-    """How an attempt ended, beside the event: under whose token (`None`: not the holder's doing), and whether late."""
+    """How an attempt ended, beside the event: under whose token (`None`: not the holder's doing), and whether late.
+
+    `continued_by` is the next step of its chain, `signal` what the job waits for from now on.
+    """
 
     token: bytes | None = None
     late: bool = False
+    continued_by: bytes | None = None
+    signal: str | None = None
 
 
 OUTSIDE: Final = Ended()
@@ -68,7 +85,8 @@ def locate(writing: Writing, job_id: bytes) -> Standing | None:
     row = writing.connection.execute(sql("moving.locate"), (job_id,)).fetchone()
     if row is None:
         return None
-    lane, entry, keyed, expires, is_blocked, blocked_run_at, run_at, is_ready, ended_state, attempt, failures, *held = row
+    lane, entry, keyed, expires, chain_id, is_blocked, blocked_run_at, run_at, is_ready, *rest = row
+    ended_state, continued_by, attempt, failures, *held = rest
     lease = Held(*held) if held[0] is not None else None
     if lease is not None:
         state = State.RUNNING
@@ -80,7 +98,34 @@ def locate(writing: Writing, job_id: bytes) -> Standing | None:
         state, run_at = State.BLOCKED, blocked_run_at
     else:
         state = State(ended_state)
-    return Standing(job_id, state, lane, entry, attempt, failures, keyed, expires, run_at, lease)
+    return Standing(job_id, state, lane, entry, attempt, failures, keyed, expires, chain_id, run_at, lease, continued_by)
+
+
+def last_step(writing: Writing, job: Standing) -> Standing:
+    """Return where the chain of a job stands: its last step."""
+    if job.chain_id is None:
+        return job
+    (step, _) = writing.connection.execute(sql("moving.chain"), (job.chain_id,)).fetchone()
+    last = job if step == job.job_id else locate(writing, step)
+    if last is None:
+        raise ValueError(f"chain {uuid_of(job.chain_id)} ends with a step that is not there")
+    return last
+
+
+def key_holder(writing: Writing, scope: str, key: str, prepare: Callable[[], None] | None = None) -> Standing | None:
+    """Return the job that holds a unique key: as long as it or its chain is live, or within a window.
+
+    `prepare` is called before that job is looked at: it may not be written yet.
+    """
+    hold = writing.connection.execute(sql("moving.key_holder"), (scope, key)).fetchone()
+    if hold is None or (hold[1] is not None and hold[1] <= writing.now):
+        return None
+    if prepare is not None:
+        prepare()
+    holder = locate(writing, hold[0])
+    if holder is None:
+        raise ValueError(f"the key {key!r} is held by a job that does not exist")
+    return holder
 
 
 def landing(state: State | None, event: Event) -> State:
@@ -104,8 +149,6 @@ def move(writing: Writing, job: Standing, write: Write, *, actor: str, ended: En
     target = landing(job.state, write.event)
     execute = writing.connection.execute
     execute(sql(LEAVE[job.state]), (job.job_id,))
-    if job.state is State.BLOCKED:
-        execute(sql("moving.forget_blockers"), (job.job_id,))
     if job.held is not None:
         execute(
             sql("moving.record_attempt"),
@@ -131,31 +174,38 @@ def move(writing: Writing, job: Standing, write: Write, *, actor: str, ended: En
         execute(sql("moving.enter_ready"), (lane, seq, job.job_id, job.attempt, write.failures, writing.now))
     elif target is State.SCHEDULED:
         run_at = job.run_at if job.run_at is not None else due(writing.now, write.delay, write.run_at)
-        execute(sql("moving.enter_scheduled"), (run_at, job.job_id, job.attempt, write.failures))
+        execute(sql("moving.enter_scheduled"), (run_at, job.job_id, job.attempt, write.failures, ended.signal))
+        if job.expires and write.event is Event.SUSPEND:  # it has begun, and so was not too late
+            execute(sql("moving.forget_deadline"), (job.job_id,))
     else:
-        _enter_archive(writing, job, write, target, late=ended.late)
+        _enter_archive(writing, job, write, target, ended)
     writing.count(job.lane, job.state, target)
     writing.log(job.job_id, write.event, target, job.attempt, actor, error=write.error)
 
 
-def _enter_archive(writing: Writing, job: Standing, write: Write, state: State, *, late: bool) -> None:
+def _enter_archive(writing: Writing, job: Standing, write: Write, state: State, ended: Ended) -> None:
     execute = writing.connection.execute
     worker_id, claimed_at = None, None
     if job.held is not None:
         worker_id, claimed_at = job.held.worker_id, job.held.claimed_at
     elif job.attempt:
         worker_id, claimed_at = execute(sql("moving.last_attempt"), (job.job_id,)).fetchone()
-    row = (job.job_id, state.value, job.attempt, write.failures, writing.now, claimed_at, worker_id, None, int(late))
-    execute(sql("moving.enter_archive"), (*row, *error_columns(write.error), write.result))
-    if job.keyed:
-        execute(sql("moving.free_key"), (job.job_id,))
+    row = (job.job_id, state.value, job.attempt, write.failures, writing.now, claimed_at, worker_id, None, int(ended.late))
+    execute(sql("moving.enter_archive"), (*row, *error_columns(write.error), write.result, ended.continued_by))
     if job.expires:
         execute(sql("moving.forget_deadline"), (job.job_id,))
-    writing.ended.append(job.job_id)
+    goes_on = ended.continued_by is not None
+    # the first step's key is the chain's: held until that has ended
+    if job.keyed and (job.later_step or not goes_on):
+        execute(sql("moving.free_key"), (job.job_id,))
+    if not goes_on:
+        if job.later_step:
+            execute(sql("moving.free_key"), (job.chain,))
+        writing.ended.append((job.chain, state))
 
 
 def remove(writing: Writing, job: Standing) -> None:
-    """Remove a job, wherever it stands, with all its records."""
+    """Remove a job, wherever it stands, with all its records; those of its chain are `remove_chain`'s."""
     execute = writing.connection.execute
     execute(sql(LEAVE[job.state]), (job.job_id,))
     for records in ("blockers", "attempts", "events", "log", "parts", "progress", "deadline", "key", "job"):
@@ -163,25 +213,41 @@ def remove(writing: Writing, job: Standing) -> None:
     writing.count(job.lane, job.state, None)
 
 
-def settle_waiters(writing: Writing) -> None:
-    """Let the jobs that ended in this transaction act on those that wait for them, to any depth; every operation's last step.
+def steps(writing: Writing, chain: bytes) -> list[bytes]:
+    """Return the steps of a chain; none where there is no such chain, also where the id is that of a later step."""
+    return [step for (step,) in writing.connection.execute(sql("moving.steps"), {"chain": chain})]
 
-    In waves, not by recursion: a chain of waiters may be longer than the stack is deep.
+
+def remove_chain(writing: Writing, chain: bytes) -> list[bytes]:
+    """Remove a chain with all its steps, which are returned."""
+    gone = steps(writing, chain)
+    for step in gone:
+        job = locate(writing, step)
+        if job is not None:
+            remove(writing, job)
+    writing.connection.execute(sql("moving.forget_chain"), (chain,))
+    return gone
+
+
+def settle_waiters(writing: Writing) -> None:
+    """Let the chains that ended in this transaction act on who waits for them, to any depth; every operation's last step.
+
+    In waves, not by recursion: waiters of waiters may go deeper than the stack.
     """
-    if not writing.ended or writing.connection.execute(sql("moving.any_blocker")).fetchone() is None:
-        return
+    if writing.ended and writing.connection.execute(sql("moving.any_blocked")).fetchone() is None:
+        writing.ended.clear()
     while writing.ended:
-        ended, writing.ended = writing.ended, []
+        ended, writing.ended = dict(writing.ended), []
         for waiter_id, blockers in _waiters(writing, ended):
             _heed(writing, waiter_id, blockers)
 
 
-def _waiters(writing: Writing, ended: Iterable[bytes]) -> list[tuple[bytes, list[tuple[bytes, State]]]]:
-    """Return who waits for these jobs, by id, each with its ended blockers in the order it named them."""
+def _waiters(writing: Writing, ended: Mapping[bytes, State]) -> list[tuple[bytes, list[tuple[bytes, State]]]]:
+    """Return who waits for these chains, by id, each with its ended blockers in the order it named them."""
     waiting: dict[bytes, list[tuple[int, bytes, State]]] = {}
     for statement, ids in in_chunks("moving.waiters", ended):
-        for waiter_id, position, blocker_id, state in writing.connection.execute(statement, ids):
-            waiting.setdefault(waiter_id, []).append((position, blocker_id, State(state)))
+        for waiter_id, position, blocker_id in writing.connection.execute(statement, ids):
+            waiting.setdefault(waiter_id, []).append((position, blocker_id, ended[blocker_id]))
     return [(waiter, [(blocker, state) for _, blocker, state in sorted(waiting[waiter])]) for waiter in sorted(waiting)]
 
 
@@ -196,15 +262,14 @@ def _heed(writing: Writing, waiter_id: bytes, blockers: list[tuple[bytes, State]
         if state is not State.SUCCEEDED and policy is not BlockerPolicy.RUN:
             move(writing, job, blocker_write(policy, blocker_id, state), actor="store")
             return
-        writing.connection.execute(sql("moving.forget_blocker"), (blocker_id, waiter_id))
+        writing.connection.execute(sql("moving.end_blocker"), (blocker_id, waiter_id))
     if writing.connection.execute(sql("moving.waits"), (waiter_id,)).fetchone() is None:
+        writing.freed = True
         later = job.run_at is not None and job.run_at > writing.now
         move(writing, job, Write(Event.UNBLOCK_LATER if later else Event.UNBLOCK, job.failures), actor="store")
 
 
 def blocker_write(policy: BlockerPolicy, blocker_id: bytes, state: State) -> Write:
     """Return what ends a job whose blocker ended badly."""
-    message = f"it waited for job {uuid_of(blocker_id)}, which is {state}"
-    if policy is BlockerPolicy.CANCEL:
-        return Write(Event.BLOCKER_CANCEL, 0, error=Error(BLOCKER_CANCELED, message))
-    return Write(Event.BLOCKER_FAIL, 0, error=Error(BLOCKER_FAILED, message))
+    event = Event.BLOCKER_CANCEL if policy is BlockerPolicy.CANCEL else Event.BLOCKER_FAIL
+    return Write(event, 0, error=blocker_error(uuid_of(blocker_id), state, policy))

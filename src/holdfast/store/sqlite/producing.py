@@ -11,7 +11,7 @@ from holdfast.core.states import TERMINAL, WAITING, Event, State
 from holdfast.errors import BadJob, QueueFull, StaleLease
 from holdfast.store.port import Enqueue, Enqueued
 from holdfast.store.sqlite._sql import in_chunks, sql
-from holdfast.store.sqlite.moving import Standing, blocker_write, landing, locate, move, settle_waiters
+from holdfast.store.sqlite.moving import Standing, blocker_write, key_holder, landing, last_step, locate, move, settle_waiters
 from holdfast.store.sqlite.values import due, microseconds, names_text, uuid_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def enqueue(
         if held is None:
             raise StaleLease(f"job {under.job_id} is no longer held under this token: nothing was enqueued for it")
     known = _known(writing, [job.id.bytes for job in jobs])
-    _check_blockers(writing, jobs, known)
+    check_blockers(writing, jobs, known)
     enqueuing = Enqueuing(writing, known)
     for job in jobs:
         enqueuing.add(job)
@@ -66,17 +66,25 @@ def _known(writing: Writing, ids: Iterable[bytes]) -> set[bytes]:
     }
 
 
-def _check_blockers(writing: Writing, jobs: Sequence[NewJob], known: set[bytes]) -> None:
-    """Refuse a job that waits for one which neither is there nor comes earlier in the call, whatever else became of it."""
+def check_blockers(writing: Writing, jobs: Sequence[NewJob], known: set[bytes]) -> None:
+    """Refuse a job that waits for one which neither is there nor comes earlier in the call, whatever else became of it.
+
+    And one that waits for a later step: what can be waited for is the chain.
+    """
     named = {blocker.bytes for job in jobs for blocker in job.after}
     if not named:
         return
-    there = _known(writing, named)
+    chains = dict(
+        row for statement, ids in in_chunks("enqueue.chains_of", named) for row in writing.connection.execute(statement, ids)
+    )
     for job in jobs:
-        for index, blocker in enumerate(job.after):
-            if job.id.bytes not in known and blocker.bytes not in there:
-                raise BadJob(f"there is no job {blocker} to wait for", path=f"after[{index}]", task=job.task)
-        there.add(job.id.bytes)
+        for index, blocker in enumerate(job.after if job.id.bytes not in known else ()):
+            path = f"after[{index}]"
+            if blocker.bytes not in chains:
+                raise BadJob(f"there is no job {blocker} to wait for", path=path, task=job.task)
+            if (chain := chains[blocker.bytes] or blocker.bytes) != blocker.bytes:
+                raise BadJob(f"job {blocker} is a step of chain {uuid_of(chain)}: name the chain", path=path, task=job.task)
+        chains.setdefault(job.id.bytes, None)
 
 
 class Enqueuing:
@@ -92,29 +100,30 @@ class Enqueuing:
         self._ready: list[tuple[bytes, int]] = []
         self._scheduled: list[tuple[int, bytes]] = []
         self._deadlines: list[tuple[int, bytes]] = []
+        self._chains: list[tuple[bytes, bytes]] = []
+        self._edges: list[tuple[bytes, bytes, int, int]] = []
         self._lanes: dict[int, tuple[object, ...]] = {}
 
-    def add(self, job: NewJob) -> None:
-        """Take in one job and answer it."""
+    def add(self, job: NewJob, *, step_of: bytes | None = None) -> None:
+        """Take in one job and answer it; a later step of a chain comes with that chain."""
         if job.id.bytes in self._known:
             self.answers.append(Enqueued(Enqueue.REPEATED, job.id))
             return
         run_at = due(self.writing.now, job.delay, job.run_at)
         if job.unique is not None:
-            holder, run_at = self._take_key(job, job.unique, run_at)
+            holder, run_at = self._take_key(job, job.unique, run_at, step_of)
             if holder is not None:
                 self._stand_ins.setdefault(job.id, holder)
                 self.answers.append(Enqueued(Enqueue.EXISTING, holder))
                 return
         self._known.add(job.id.bytes)
+        if job.chain_id is not None:
+            self._chains.append((job.id.bytes, job.id.bytes))
+            step_of = job.id.bytes
         if job.after:
-            self._place_waiter(job, run_at)
-        elif run_at > self.writing.now:
-            self._gather(job, Event.ENQUEUE_LATER)
-            self._scheduled.append((run_at, job.id.bytes))
+            self._place_waiter(job, run_at, step_of)
         else:
-            self._gather(job, Event.ENQUEUE)
-            self._ready.append((job.id.bytes, job.entry))
+            self._place(job, run_at, step_of)
         self.answers.append(Enqueued(Enqueue.CREATED, job.id))
 
     def write(self) -> None:
@@ -132,11 +141,24 @@ class Enqueuing:
             executemany(sql("enqueue.scheduled"), self._scheduled)
         if self._deadlines:
             executemany(sql("enqueue.deadline"), self._deadlines)
-        for gathered in (self._jobs, self._ready, self._scheduled, self._deadlines):
+        if self._chains:
+            executemany(sql("enqueue.chain"), self._chains)
+        if self._edges:
+            executemany(sql("enqueue.blocker"), self._edges)
+        for gathered in (self._jobs, self._ready, self._scheduled, self._deadlines, self._chains, self._edges):
             gathered.clear()
         self._lanes.clear()
 
-    def _gather(self, job: NewJob, born: Event) -> State:
+    def _place(self, job: NewJob, run_at: int, chain: bytes | None, blockers: int | None = None) -> None:
+        """Put a job that waits for nobody where its time leaves it."""
+        if run_at > self.writing.now:
+            self._gather(job, Event.ENQUEUE_LATER, chain, blockers)
+            self._scheduled.append((run_at, job.id.bytes))
+        else:
+            self._gather(job, Event.ENQUEUE, chain, blockers)
+            self._ready.append((job.id.bytes, job.entry))
+
+    def _gather(self, job: NewJob, born: Event, chain: bytes | None, blockers: int | None) -> State:
         lane, entry, unique = job.lane, job.entry, job.unique
         if lane not in self._lanes:
             self._lanes[lane] = _lane_row(lane, job, job.task)
@@ -159,7 +181,8 @@ class Enqueuing:
                 None if unique is None else unique.window,
                 names_text(job.requires),
                 names_text(job.tags),
-                None if job.chain_id is None else job.chain_id.bytes,
+                chain,
+                blockers,
                 job.trace,
                 job.args,
             )
@@ -170,15 +193,14 @@ class Enqueuing:
         self.writing.count(lane, None, state)
         return state
 
-    def _take_key(self, job: NewJob, unique: Unique, run_at: int) -> tuple[UUID | None, int]:
+    def _take_key(self, job: NewJob, unique: Unique, run_at: int, step_of: bytes | None) -> tuple[UUID | None, int]:
         """Give a job its key and say when it is due; or name the job that keeps the key."""
         execute, now = self.writing.connection.execute, self.writing.now
-        hold = execute(sql("enqueue.holder_of_key"), (unique.scope, unique.key)).fetchone()
-        if hold is not None and (hold[1] is None or hold[1] > now):
-            holder = self._locate(hold[0])
-            if holder is None:
-                raise ValueError(f"the key {unique.key!r} is held by a job that does not exist")
-            if unique.on_conflict is OnConflict.SKIP or holder.state not in WAITING:
+        holder = key_holder(self.writing, unique.scope, unique.key, self.write)
+        if holder is not None:
+            if holder.chain == step_of:  # what its own chain holds stays where it is
+                return None, run_at
+            if not replaceable(unique, holder):
                 return uuid_of(holder.job_id), run_at
             if unique.on_conflict is OnConflict.REPLACE:
                 run_at = min(run_at, now if holder.run_at is None else holder.run_at)
@@ -190,48 +212,50 @@ class Enqueuing:
         execute(sql("enqueue.take_key"), (unique.scope, unique.key, job.id.bytes, until))
         return None, run_at
 
-    def _place_waiter(self, job: NewJob, run_at: int) -> None:
+    def _place_waiter(self, job: NewJob, run_at: int, chain: bytes | None) -> None:
         """Put a job that names blockers where those leave it."""
-        policy = job.policy.on_blocker_failure
-        job_id, later = job.id.bytes, run_at if run_at > self.writing.now else None
+        policy, job_id = job.policy.on_blocker_failure, job.id.bytes
         standing = self._blockers(job)
+        edges = [(blocker, job_id, n, int(state in TERMINAL)) for n, (blocker, state) in enumerate(standing.items())]
         open_ones = [
-            blocker
-            for blocker in standing
-            if not (blocker.state is State.SUCCEEDED or (policy is BlockerPolicy.RUN and blocker.state in TERMINAL))
+            (blocker, state)
+            for blocker, state in standing.items()
+            if not (state is State.SUCCEEDED or (policy is BlockerPolicy.RUN and state in TERMINAL))
         ]
         if not open_ones:
-            self._gather(job, Event.ENQUEUE if later is None else Event.ENQUEUE_LATER)
-            if later is None:
-                self._ready.append((job_id, job.entry))
-            else:
-                self._scheduled.append((later, job_id))
+            self._place(job, run_at, chain, len(edges))
+            self._edges += edges
             return
-        state = self._gather(job, Event.ENQUEUE_BLOCKED)
+        later = run_at if run_at > self.writing.now else None
+        state = self._gather(job, Event.ENQUEUE_BLOCKED, chain, len(edges))
+        self._edges += edges
         self.write()
-        execute, executemany = self.writing.connection.execute, self.writing.connection.executemany
-        execute(sql("enqueue.blocked"), (job_id, later))
-        executemany(sql("enqueue.blocker"), [(one.job_id, job_id, n) for n, one in enumerate(open_ones)])
-        failed = next((blocker for blocker in open_ones if blocker.state in TERMINAL), None)
+        self.writing.connection.execute(sql("enqueue.blocked"), (job_id, later))
+        failed = next(((blocker, state) for blocker, state in open_ones if state in TERMINAL), None)
         if failed is not None:
-            waiter = Standing(
-                job_id, state, job.lane, job.entry, 0, 0, job.unique is not None, job.expires_in is not None, later
-            )
-            move(self.writing, waiter, blocker_write(policy, failed.job_id, failed.state), actor="store")
+            keyed, expires = job.unique is not None, job.expires_in is not None
+            waiter = Standing(job_id, state, job.lane, job.entry, 0, 0, keyed, expires, chain, later)
+            move(self.writing, waiter, blocker_write(policy, *failed), actor="store")
 
-    def _blockers(self, job: NewJob) -> list[Standing]:
-        found: dict[bytes, Standing] = {}
+    def _blockers(self, job: NewJob) -> dict[bytes, State]:
+        """Return the chains a job is to wait for, in order, and where they stand."""
+        found: dict[bytes, State] = {}
         for blocker_id in job.after:
             # one of this very call whose key was taken is stood for by the job that holds the key
             blocker = self._locate(self._stand_ins.get(blocker_id, blocker_id).bytes)
             if blocker is None:
                 raise ValueError(f"job {blocker_id} was there, and is not")
-            found[blocker.job_id] = blocker
-        return list(found.values())
+            found[blocker.chain] = last_step(self.writing, blocker).state
+        return found
 
     def _locate(self, job_id: bytes) -> Standing | None:
         self.write()  # it may be one of those gathered before
         return locate(self.writing, job_id)
+
+
+def replaceable(unique: Unique, holder: Standing) -> bool:
+    """Tell whether a job may take its key from the one that holds it: a waiting one, which no step before it led to."""
+    return unique.on_conflict is not OnConflict.SKIP and holder.state in WAITING and not holder.later_step
 
 
 def _lane_row(lane: int, job: NewJob, task: str) -> tuple[object, ...]:

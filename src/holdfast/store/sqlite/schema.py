@@ -17,6 +17,8 @@ from holdfast.store.port import WorkerKind
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from holdfast.store.sqlite.facade import Executes
+
 
 @cache
 def migrations() -> tuple[str, ...]:
@@ -31,7 +33,7 @@ def newest() -> int:
     return len(migrations())
 
 
-def version(connection: sqlite3.Connection, path: str) -> int | None:
+def version(connection: Executes, path: str) -> int | None:
     """Return the version of the schema in a file; `None` when there is none."""
     columns = [row[1] for row in connection.execute("PRAGMA table_info(holdfast_meta)")]
     if not columns:

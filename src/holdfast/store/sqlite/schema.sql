@@ -12,8 +12,10 @@ CREATE TABLE holdfast_archive (
     message TEXT,
     traceback TEXT,
     result TEXT,
+    continued_by BLOB CHECK (length(continued_by) = 16),
     CHECK (token IS NULL OR (state = 'succeeded' AND attempt > 0)),
-    CHECK (code IS NULL OR state <> 'succeeded')
+    CHECK (code IS NULL OR state <> 'succeeded'),
+    CHECK (continued_by IS NULL OR (state = 'succeeded' AND token IS NULL))
 ) WITHOUT ROWID;
 
 CREATE TABLE holdfast_attempt (
@@ -22,8 +24,8 @@ CREATE TABLE holdfast_attempt (
     worker_id BLOB NOT NULL,
     claimed_at INTEGER NOT NULL,
     ended_at INTEGER NOT NULL,
-    event TEXT NOT NULL CHECK (event IN ('completed:outside', 'failed:outside', 'requeued:stale', 'requeued:stale:later', 'failed:stale', 'canceled:stale', 'succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released', 'aborted:shutdown')),
-    token BLOB CHECK (token IS NULL OR event IN ('succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released', 'aborted:shutdown')),
+    event TEXT NOT NULL CHECK (event IN ('completed:outside', 'failed:outside', 'requeued:stale', 'requeued:stale:later', 'failed:stale', 'canceled:stale', 'succeeded', 'continued', 'suspended', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released', 'aborted:shutdown')),
+    token BLOB CHECK (token IS NULL OR event IN ('succeeded', 'continued', 'suspended', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released', 'aborted:shutdown')),
     late INTEGER NOT NULL,
     code TEXT,
     message TEXT,
@@ -40,10 +42,17 @@ CREATE TABLE holdfast_blocker (
     blocker_id BLOB NOT NULL,
     waiter_id BLOB NOT NULL,
     position INTEGER NOT NULL,
+    ended INTEGER NOT NULL CHECK (ended IN (0, 1)),
     PRIMARY KEY (blocker_id, waiter_id)
 ) WITHOUT ROWID;
 
-CREATE INDEX holdfast_blocker_of ON holdfast_blocker (waiter_id);
+CREATE INDEX holdfast_blocker_of ON holdfast_blocker (waiter_id, ended, position);
+
+CREATE TABLE holdfast_chain (
+    id BLOB NOT NULL PRIMARY KEY,
+    step BLOB NOT NULL CHECK (length(step) = 16),
+    steps INTEGER NOT NULL CHECK (steps > 0)
+) WITHOUT ROWID;
 
 CREATE TABLE holdfast_deadline (
     start_by INTEGER NOT NULL,
@@ -56,7 +65,7 @@ CREATE UNIQUE INDEX holdfast_deadline_job ON holdfast_deadline (job_id);
 CREATE TABLE holdfast_event (
     job_id BLOB NOT NULL,
     number INTEGER NOT NULL,
-    event TEXT NOT NULL CHECK (event IN ('enqueued', 'enqueued:later', 'enqueued:blocked', 'cancel', 'completed:outside', 'failed:outside', 'reopened', 'promoted', 'unblocked', 'unblocked:later', 'failed:blocker', 'canceled:blocker', 'requeued:stale', 'requeued:stale:later', 'failed:stale', 'canceled:stale', 'canceled:expired', 'claimed', 'extended', 'progressed', 'checkpointed', 'logged', 'stage:entered', 'stage:left', 'stage:failed', 'enqueued:child', 'succeeded', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released', 'aborted:shutdown')),
+    event TEXT NOT NULL CHECK (event IN ('enqueued', 'enqueued:later', 'enqueued:blocked', 'cancel', 'completed:outside', 'failed:outside', 'reopened', 'promoted', 'unblocked', 'unblocked:later', 'woken', 'failed:blocker', 'canceled:blocker', 'requeued:stale', 'requeued:stale:later', 'failed:stale', 'canceled:stale', 'canceled:expired', 'claimed', 'extended', 'progressed', 'checkpointed', 'logged', 'stage:entered', 'stage:left', 'stage:failed', 'enqueued:child', 'succeeded', 'continued', 'suspended', 'failed', 'canceled', 'retried', 'retried:later', 'rescheduled', 'rescheduled:later', 'released', 'aborted:shutdown')),
     at INTEGER NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('blocked', 'scheduled', 'ready', 'running', 'succeeded', 'failed', 'canceled')),
     attempt INTEGER NOT NULL,
@@ -82,10 +91,13 @@ CREATE TABLE holdfast_job (
     requires TEXT,
     tags TEXT,
     chain_id BLOB CHECK (length(chain_id) = 16),
+    blockers INTEGER CHECK (blockers > 0),
     trace TEXT,
     args TEXT NOT NULL,
     CHECK ((scope IS NULL) = (key IS NULL))
 );
+
+CREATE INDEX holdfast_job_chain ON holdfast_job (chain_id, id) WHERE chain_id IS NOT NULL;
 
 CREATE TABLE holdfast_lane (
     lane INTEGER PRIMARY KEY CHECK (lane > 0 AND lane % 2 = 0),
@@ -112,6 +124,7 @@ CREATE TABLE holdfast_lease (
     expires_at INTEGER NOT NULL,
     keyed INTEGER NOT NULL,
     expires INTEGER NOT NULL,
+    chain_id BLOB,
     cancel_requested INTEGER NOT NULL DEFAULT 0,
     cancel_reason TEXT NOT NULL DEFAULT '',
     free INTEGER NOT NULL DEFAULT 0
@@ -191,10 +204,22 @@ CREATE TABLE holdfast_scheduled (
     job_id BLOB NOT NULL,
     attempt INTEGER NOT NULL CHECK (attempt >= 0),
     failures INTEGER NOT NULL CHECK (failures >= 0),
+    signal TEXT,
     PRIMARY KEY (run_at, job_id)
 ) WITHOUT ROWID;
 
 CREATE UNIQUE INDEX holdfast_scheduled_job ON holdfast_scheduled (job_id);
+
+CREATE INDEX holdfast_scheduled_signal ON holdfast_scheduled (signal, job_id) WHERE signal IS NOT NULL;
+
+CREATE TABLE holdfast_signal (
+    name TEXT NOT NULL PRIMARY KEY,
+    data TEXT NOT NULL,
+    emitted_at INTEGER NOT NULL,
+    emitted_by TEXT NOT NULL
+);
+
+CREATE INDEX holdfast_signal_age ON holdfast_signal (emitted_at);
 
 CREATE TABLE holdfast_tally (
     lane INTEGER NOT NULL,

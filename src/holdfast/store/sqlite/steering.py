@@ -10,7 +10,7 @@ from holdfast.core.states import Event, State, legal
 from holdfast.core.text import clean
 from holdfast.store.port import TEXT_LIMIT, Answer
 from holdfast.store.sqlite._sql import sql
-from holdfast.store.sqlite.moving import locate, move, remove
+from holdfast.store.sqlite.moving import key_holder, locate, move
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,23 +72,6 @@ def _end(
     return Answer.DONE
 
 
-def delete(writing: Writing, job_ids: Sequence[UUID]) -> list[Answer]:
-    """Remove jobs and all their records; see the port."""
-    return [_delete_one(writing, job_id.bytes) for job_id in job_ids]
-
-
-def _delete_one(writing: Writing, job_id: bytes) -> Answer:
-    job = locate(writing, job_id)
-    if job is None:
-        return Answer.NOT_FOUND
-    if not legal(job.state, Event.DELETE):
-        return Answer.REFUSED
-    if writing.connection.execute(sql("delete.waiter"), (job_id,)).fetchone() is not None:
-        return Answer.NEEDED
-    remove(writing, job)
-    return Answer.DONE
-
-
 def reopen(writing: Writing, job_ids: Sequence[UUID], by: str) -> list[Answer]:
     """Bring terminal jobs back as ready; see the port."""
     return [_reopen_one(writing, job_id.bytes, by) for job_id in job_ids]
@@ -99,14 +82,19 @@ def _reopen_one(writing: Writing, job_id: bytes, by: str) -> Answer:
     job = locate(writing, job_id)
     if job is None:
         return Answer.NOT_FOUND
+    if job.continued_by is not None:
+        return Answer.CHAINED
+    # a key with a window is not the job's to take back: it was held from the enqueue, whatever became of the job
+    keys = execute(sql("reopen.lasting_keys"), {"chain": job.chain, "job": job_id}).fetchall()
+    for _, scope, key in keys:
+        holder = key_holder(writing, scope, key)
+        if holder is not None and holder.chain != job.chain:
+            return Answer.KEY_TAKEN
     if not legal(job.state, Event.REOPEN):
         return Answer.REFUSED
-    # a key with a window is not the job's to take back: it was held from the enqueue, whatever became of the job
-    scope, key, held_for = execute(sql("reopen.key"), (job_id,)).fetchone()
-    if key is not None and held_for is None:
-        if execute(sql("reopen.other_holder"), (scope, key, job_id, writing.now)).fetchone() is not None:
-            return Answer.KEY_TAKEN
-        execute(sql("enqueue.take_key"), (scope, key, job_id, None))
+    for owner, scope, key in keys:
+        if key_holder(writing, scope, key) is None:
+            execute(sql("enqueue.take_key"), (scope, key, owner, None))
     _record_success(writing, job)
     move(writing, job, Write(Event.REOPEN, 0), actor=by)
     return Answer.DONE

@@ -6,9 +6,11 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from holdfast.core.text import checked_name
-from holdfast.errors import StoreUnavailable
+from holdfast.core.text import checked_name, flaw
+from holdfast.errors import BadJob, StoreUnavailable
 from holdfast.store.sqlite import (
+    chaining,
+    deleting,
     housekeeping,
     journal,
     looking,
@@ -16,11 +18,13 @@ from holdfast.store.sqlite import (
     registry,
     scheduling,
     settling,
+    signaling,
     steering,
     working,
 )
 from holdfast.store.sqlite.connection import check_path
 from holdfast.store.sqlite.database import Reader, Writer
+from holdfast.store.sqlite.transaction import LONGEST, SqliteTransaction
 from holdfast.store.sqlite.values import moment, stamp
 
 if TYPE_CHECKING:
@@ -37,8 +41,13 @@ if TYPE_CHECKING:
         Answer,
         AttemptView,
         Beat,
+        BlockerView,
+        ChainPage,
+        ChainsDeleted,
+        ChainView,
         Checkpoint,
         ClaimRequest,
+        Emitted,
         Enqueued,
         EventView,
         Firing,
@@ -68,7 +77,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BUSY_TIMEOUT: Final = 5.0
+BUSY_TIMEOUT: Final = 2 * LONGEST
+"""Seconds: a handler's transaction that takes all the time it may is no outage."""
 SEARCH_LIMIT: Final = 10_000
 
 
@@ -92,7 +102,8 @@ class SqliteStore:
     """Jobs in one file. Several stores, in one process or many on one machine, may share it.
 
     A write waits at most `busy_timeout` seconds for the writes of others. `find` looks at no more than `search_limit`
-    jobs in one call. A store belongs to the process that opened it: open it after forking.
+    jobs in one call. A handler's transaction is undone after `longest_transaction` seconds. A store belongs to the process
+    that opened it: open it after forking.
     """
 
     def __init__(
@@ -103,6 +114,7 @@ class SqliteStore:
         create: bool = True,
         busy_timeout: float = BUSY_TIMEOUT,
         search_limit: int = SEARCH_LIMIT,
+        longest_transaction: float = LONGEST,
     ) -> None:
         self.path = os.fspath(path)
         check_path(self.path)
@@ -110,10 +122,13 @@ class SqliteStore:
         self._create = create
         self._busy_timeout = busy_timeout
         self._search_limit = search_limit
+        self._longest_transaction = longest_transaction
         self._process: int | None = None
         self._opening = asyncio.Lock()
         self._open: _Open | None = None
         self._turn = 0
+        self._transactions: set[SqliteTransaction] = set()
+        self._next_transaction = asyncio.Lock()
 
     async def open(self) -> None:
         """Connect and check the schema; create a missing one unless `create=False`. Safe to call again."""
@@ -139,9 +154,11 @@ class SqliteStore:
         return opened
 
     async def close(self) -> None:
-        """Let go of connections and threads, after what they are doing. Safe to call again."""
+        """Let go of connections and threads, after what they are doing; undo open transactions. Safe to call again."""
         self._check_process()
         opened, self._open, self._process = self._open, None, None
+        for transaction in tuple(self._transactions):
+            await transaction.rollback()
         if opened is None:
             return
         try:
@@ -245,6 +262,38 @@ class SqliteStore:
         """End attempts."""
         return await self._write(lambda writing: settling.settle(writing, settlements))
 
+    async def settled(self, lease: Lease) -> bool:
+        """Tell whether its holder has settled an attempt, once nobody else writes."""
+        return await self._write(lambda writing: settling.settled(writing, lease))
+
+    async def blockers(self, job_id: UUID) -> list[BlockerView]:
+        """Return the chains a job was to wait for, as they stand, in the order they were named."""
+        return await self._read(lambda connection: chaining.blockers(connection, job_id))
+
+    async def signals(self, names: Sequence[str]) -> dict[str, str]:
+        """Return those of these signals that were emitted, with the JSON text they carry."""
+        return await self._read(lambda connection: signaling.signals(connection, names))
+
+    async def begin(self) -> SqliteTransaction:
+        """Begin a transaction for a handler, when those of other handlers here have ended. Nobody else writes until it ends."""
+        await self._next_transaction.acquire()
+        try:
+            self._opened()
+            transaction = SqliteTransaction(
+                self.path,
+                self._environment,
+                busy_timeout=self._busy_timeout,
+                longest=self._longest_transaction,
+                turn_over=self._next_transaction.release,
+                ended=self._transactions.discard,
+            )
+        except BaseException:
+            self._next_transaction.release()
+            raise
+        self._transactions.add(transaction)
+        await transaction.open()
+        return transaction
+
     async def flag_free(self, leases: Sequence[Lease]) -> list[Settled]:
         """Say that the expiry of these leases is not the jobs' fault."""
         return await self._write(lambda writing: working.flag_free(writing, leases))
@@ -291,7 +340,24 @@ class SqliteStore:
 
     async def delete(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:  # noqa: ARG002  the port's signature
         """Remove jobs and all their records, and with them any trace of who did."""
-        return await self._write(lambda writing: steering.delete(writing, job_ids))
+        return await self._write(lambda writing: deleting.delete(writing, job_ids))
+
+    async def delete_chains(
+        self,
+        chain_ids: Sequence[UUID],
+        *,
+        cascade: bool = False,
+        by: str = "",  # noqa: ARG002  the port's signature
+    ) -> ChainsDeleted:
+        """Remove chains with all their steps; with `cascade` also the chains they waited for, and so on. All or nothing."""
+        return await self._write(lambda writing: deleting.delete_chains(writing, chain_ids, cascade=cascade))
+
+    async def emit(self, signal: str, data: str, *, by: str = "") -> Emitted:
+        """Emit a signal with JSON text, once."""
+        checked_name(signal, "signal")
+        if (reason := flaw(data)) is not None:
+            raise BadJob(reason, path="data")
+        return await self._write(lambda writing: signaling.emit(writing, signal, data, by))
 
     async def reopen(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
         """Bring terminal jobs back as ready."""
@@ -349,6 +415,15 @@ class SqliteStore:
         return await self._read(
             lambda connection: looking.find(connection, where, limit, after, self._now(), searched=searched)
         )
+
+    async def chains(self, chain_ids: Sequence[UUID]) -> list[ChainView | None]:
+        """Return chains by their first jobs, all as of one moment."""
+        return await self._read(lambda connection: chaining.chains(connection, chain_ids))
+
+    async def find_chains(self, where: JobFilter, *, limit: int, after: UUID | None = None) -> ChainPage:
+        """Return chains newest first, as of one moment, from the cursor on."""
+        searched = self._search_limit
+        return await self._read(lambda connection: chaining.find_chains(connection, where, limit, after, searched=searched))
 
     async def attempts(self, job_id: UUID) -> list[AttemptView]:
         """Return every claim of a job, oldest first."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.store.port import Checkpoint, ClaimRequest, Progress
+    from holdfast.store.sqlite.facade import Executes
     from holdfast.store.sqlite.writing import Writing
 
 FINISHED_PARTS: Final = frozenset({PartState.COMPLETED, PartState.FAILED, PartState.SKIPPED})
@@ -44,7 +45,7 @@ def claim(writing: Writing, request: ClaimRequest, next_turn: Callable[[], int])
     return claims
 
 
-def _heads(connection: sqlite3.Connection, request: ClaimRequest) -> list[Head]:
+def _heads(connection: Executes, request: ClaimRequest) -> list[Head]:
     """Return the lanes this worker may claim from, each with its first job."""
     found: dict[int, tuple[int, Head]] = {}
     # fronts have negative numbers and so come first: where there is one, it holds the lane's head
@@ -93,6 +94,7 @@ def _take(writing: Writing, request: ClaimRequest, lane: int, claims: list[Claim
             created_at,
             chain,
             trace,
+            blockers,
             keyed,
             start_by,
             args,
@@ -115,6 +117,7 @@ def _take(writing: Writing, request: ClaimRequest, lane: int, claims: list[Claim
                 end,
                 keyed,
                 0 if start_by is None else 1,
+                chain,
             )
         )
         claims.append(
@@ -135,6 +138,7 @@ def _take(writing: Writing, request: ClaimRequest, lane: int, claims: list[Claim
                 uuid_or_none(chain),
                 trace,
                 start_by is not None and start_by <= now,
+                blockers or 0,
             )
         )
     for own_lane, jobs in Counter(row[7] for row in rows[:taken]).items():
@@ -239,6 +243,14 @@ def parts(connection: sqlite3.Connection, job_id: UUID) -> list[Part]:
             sql("parts.parts"), (job_id.bytes,)
         )
     ]
+
+
+def prove(writing: Writing, lease: Lease) -> Settled:
+    """Tell whether a lease is held. Nobody else writes before this transaction ends, so until then it stays what it is."""
+    row = writing.connection.execute(sql("extend.held"), (lease.job_id.bytes, lease.token.bytes)).fetchone()
+    if row is None:
+        return Settled.STALE
+    return Settled.LATE if row[0] <= writing.now else Settled.APPLIED
 
 
 def flag_free(writing: Writing, leases: Sequence[Lease]) -> list[Settled]:

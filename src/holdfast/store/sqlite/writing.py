@@ -10,12 +10,12 @@ from holdfast.store.port import TEXT_LIMIT
 from holdfast.store.sqlite._sql import sql
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable
     from uuid import UUID
 
     from holdfast.core.outcome import Error
     from holdfast.core.states import Event, State
+    from holdfast.store.sqlite.facade import Executes
 
 
 class Writing:
@@ -24,17 +24,17 @@ class Writing:
     Nobody else writes meanwhile, so what is read stays true until the commit, and counters may be read first and written last.
     """
 
-    __slots__ = ("_drawn", "_log", "_names", "_number", "_tally", "connection", "ended", "now", "random", "token")
+    __slots__ = ("_drawn", "_log", "_names", "_number", "_tally", "connection", "ended", "freed", "now", "random", "token")
 
-    def __init__(
-        self, connection: sqlite3.Connection, now: int, random: Callable[[], float], token: Callable[[], UUID]
-    ) -> None:
+    def __init__(self, connection: Executes, now: int, random: Callable[[], float], token: Callable[[], UUID]) -> None:
         self.connection = connection
         self.now = now
         self.random = random
         self.token = token
-        self.ended: list[bytes] = []
-        """Jobs that have ended in this transaction and whose waiters have not heard of it yet."""
+        self.ended: list[tuple[bytes, State]] = []
+        """Chains that have ended in this transaction, and how; their waiters have not heard of it yet."""
+        self.freed = False
+        """Whether a waiter may go on because of it."""
         self._number: int | None = None
         self._drawn = 0
         self._tally: Counter[tuple[int, State]] = Counter()

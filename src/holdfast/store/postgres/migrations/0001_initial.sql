@@ -1,6 +1,8 @@
 -- The state of a job is the table that holds its row:
 --   blocked, scheduled, ready, lease (= running), archive (= succeeded, failed, canceled).
--- `job` is what was asked for and never changes (but for `start_by`, which a reopened job loses). No foreign keys: they would lock and look up on the hot path.
+-- `job` is what was asked for and never changes (but for `start_by`, which a reopened or suspended job loses, and `chain_id`, which a job gets
+-- when it continues). No foreign keys: they would lock and look up on the hot path.
+-- What only chains and waiters have is a nullable column at the end: it takes no room where it is NULL.
 
 CREATE TABLE meta (
     version int NOT NULL,
@@ -73,10 +75,20 @@ CREATE TABLE job (
     scope text,
     key text,
     windowed boolean,          -- its key is held for a window, not while it is live
-    chain_id uuid,
+    chain_id uuid,             -- the first step's id, in every step of a chain; NULL: it never was one
     tags text,
-    trace text
+    trace text,
+    blockers int               -- how many chains it was to wait for; NULL: none
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.2);
+CREATE INDEX job_chain ON job (chain_id, id) WHERE chain_id IS NOT NULL;
+
+-- Where a chain stands: with its last step. For jobs that were started as a chain and those that have continued.
+-- No index on what a continuation changes: with room on the page it stays HOT.
+CREATE TABLE chain (
+    id uuid PRIMARY KEY,       -- of its first step
+    step uuid NOT NULL,        -- its last one
+    steps int NOT NULL CHECK (steps > 0)
+) WITH (fillfactor = 50);
 
 CREATE TABLE ready (
     lane bigint NOT NULL,      -- the negative of a lane is its front, for released jobs
@@ -96,9 +108,20 @@ CREATE TABLE scheduled (
     job_id uuid PRIMARY KEY,
     run_at timestamptz NOT NULL,
     attempt int NOT NULL,
-    failures int NOT NULL
+    failures int NOT NULL,
+    signal text                -- what a suspended job waits for. Here, and not in a table of its own, it cannot outlive the waiting
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX scheduled_run_at ON scheduled (run_at, job_id);
+CREATE INDEX scheduled_signal ON scheduled (signal) WHERE signal IS NOT NULL;
+
+-- Emitted once, and kept for a while: who comes to wait later does not have to.
+CREATE TABLE signal (
+    name text PRIMARY KEY,
+    data text NOT NULL,
+    emitted_at timestamptz NOT NULL,
+    emitted_by text NOT NULL
+);
+CREATE INDEX signal_emitted_at ON signal (emitted_at);
 
 -- The waiting jobs that have a `start_by`; most have none.
 CREATE TABLE deadline (
@@ -114,6 +137,8 @@ CREATE TABLE blocked (
     run_at timestamptz
 ) WITH (fillfactor = 80);
 
+-- Edges stay when the blocker has ended, for results are read in their order. Every settle asks for open ones: of those alone
+-- there is a small index. The other one answers who depends on a chain.
 CREATE TABLE blocker (
     job_id uuid NOT NULL,
     position int NOT NULL,
@@ -122,6 +147,17 @@ CREATE TABLE blocker (
     PRIMARY KEY (job_id, position)
 ) WITH (fillfactor = 80);
 CREATE INDEX blocker_open ON blocker (chain_id) WHERE NOT ended;
+CREATE INDEX blocker_chain ON blocker (chain_id);
+
+-- Waiters made in a caller's transaction, which locked no blocker: that it ended before the edge was seen is not ruled out. Waiters
+-- that could not be had when their blocker ended. And chains that ended in a caller's transaction (job_id = chain_id).
+CREATE TABLE doubt (
+    job_id uuid NOT NULL,
+    chain_id uuid NOT NULL,
+    turn bigint GENERATED ALWAYS AS IDENTITY,
+    PRIMARY KEY (job_id, chain_id)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX doubt_turn ON doubt (turn);
 
 -- No index on anything a heartbeat changes: with room on the page an extension stays HOT.
 CREATE TABLE lease (
@@ -139,7 +175,8 @@ CREATE TABLE lease (
     keyed boolean NOT NULL,
     cancel text,               -- why it was asked to stop; NULL: it was not
     free boolean NOT NULL DEFAULT false,
-    dated boolean NOT NULL DEFAULT false  -- it has a `start_by`
+    dated boolean NOT NULL DEFAULT false,  -- it has a `start_by`
+    chain uuid                 -- the job's `chain_id`
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX lease_no ON lease (no);
 
@@ -158,6 +195,8 @@ CREATE TABLE archive (
     message text,
     traceback text,            -- only where no attempt record has it
     result text,
+    chain uuid,                -- the job's `chain_id`
+    continued_by uuid,         -- the next step: then the chain has not ended with this one
     CHECK ((state = 'succeeded') = (code IS NULL))
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.2);
 CREATE INDEX archive_lane ON archive (lane, job_id);

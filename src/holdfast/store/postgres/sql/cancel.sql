@@ -29,7 +29,7 @@ BEGIN
         END LOOP;
         IF t.taken THEN
             PERFORM finish(j, t.state, t.attempt, t.failures, NULL, NULL, 'cancel', 'canceled', p_code, p_message, NULL, NULL, p_actor, v_now);
-            v_ended := v_ended || j.id;
+            v_ended := v_ended || coalesce(j.chain_id, j.id);
         END IF;
         RETURN NEXT;
     END LOOP;

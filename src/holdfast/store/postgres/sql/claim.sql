@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION {schema}.claim(p_worker int, p_lanes bigint[], p_mark
 RETURNS TABLE (
     entry bigint, place bigint, ready_at timestamptz, job_id uuid, token uuid, attempt int, failures int, task text, queue text,
     priority smallint, args text, policy text, lease_seconds float8, created_at timestamptz, claimed_at timestamptz,
-    expires_at timestamptz, chain_id uuid, trace text, overdue boolean
+    expires_at timestamptz, chain_id uuid, trace text, overdue boolean, blockers int
 )
 LANGUAGE plpgsql VOLATILE {hot}
 AS $$
@@ -22,29 +22,7 @@ BEGIN
     END IF;
 
     IF p_tasks IS NOT NULL THEN
-        -- A fifo lane, alone in its call: one claimer at a time, and no row is skipped because somebody has it in hand.
-        PERFORM pg_advisory_xact_lock(hashtextextended('{schema_text}.fifo', abs(p_lanes[1])));
-        v_tids := ARRAY(
-            SELECT r.tid
-            FROM unnest(p_lanes, p_marks) AS l(lane, mark)
-            CROSS JOIN LATERAL (
-                SELECT ready.ctid AS tid FROM ready
-                WHERE ready.lane = l.lane AND ready.place >= l.mark
-                ORDER BY ready.place LIMIT p_limit
-                FOR UPDATE
-            ) r
-            WHERE v_paused IS NULL OR abs(l.lane) <> ALL (v_paused)
-            LIMIT p_limit
-        );
-        -- It holds several tasks: nothing may pass a job of a task this worker does not know.
-        v_tids := ARRAY(
-            SELECT t.tid FROM (
-                SELECT u.tid, bool_and(j.task = ANY (p_tasks)) OVER (ORDER BY r.lane > 0, r.place) AS known
-                FROM unnest(v_tids) AS u(tid)
-                CROSS JOIN LATERAL (SELECT * FROM ready WHERE ready.ctid = u.tid) r
-                CROSS JOIN LATERAL (SELECT task FROM job WHERE job.id = r.job_id LIMIT 1) j
-            ) t WHERE t.known
-        );
+        v_tids := claim_fifo(p_lanes, p_marks, p_limit, p_tasks, v_paused);
     ELSE
         v_tids := ARRAY(
             SELECT r.tid
@@ -66,13 +44,14 @@ BEGIN
     ), held AS MATERIALIZED (
         SELECT g.lane AS entry, g.place, g.ready_at, g.job_id, gen_random_uuid() AS token, g.attempt + 1 AS attempt, g.failures,
             j.task, j.queue, j.priority, j.args, j.policy, j.lease_ms, j.created_at, j.chain_id, j.trace, j.lane,
-            j.start_by, j.key IS NOT NULL AS keyed
+            j.start_by, j.key IS NOT NULL AS keyed, coalesce(j.blockers, 0) AS blockers
         FROM gone g
         CROSS JOIN LATERAL (SELECT * FROM job WHERE job.id = g.job_id LIMIT 1) j
     ), leased AS (
-        INSERT INTO lease (job_id, token, no, lane, place, claimed_at, expires_at, lease_ms, worker, attempt, failures, keyed, dated)
+        INSERT INTO lease (job_id, token, no, lane, place, claimed_at, expires_at, lease_ms, worker, attempt, failures, keyed, dated,
+            chain)
         SELECT h.job_id, h.token, nextval('claim_no'), h.lane, h.place, v_now, v_now + h.lease_ms * interval '1 ms', h.lease_ms,
-            p_worker, h.attempt, h.failures, h.keyed, h.start_by IS NOT NULL
+            p_worker, h.attempt, h.failures, h.keyed, h.start_by IS NOT NULL, h.chain_id
         FROM held h
     ), started AS (
         -- whoever is dropping what is overdue has locked this first, and deletes the row itself
@@ -85,7 +64,7 @@ BEGIN
     )
     SELECT h.entry, h.place, h.ready_at, h.job_id, h.token, h.attempt, h.failures, h.task, h.queue, h.priority, h.args, h.policy,
         h.lease_ms / 1000.0::float8, h.created_at, v_now, v_now + h.lease_ms * interval '1 ms', h.chain_id, h.trace,
-        coalesce(h.start_by <= v_now, false)
+        coalesce(h.start_by <= v_now, false), h.blockers
     FROM held h;
 END
 $$;

@@ -25,7 +25,7 @@ BEGIN
                 j, t.state, t.attempt, t.failures, t.worker, t.claimed_at, p_event, p_state, p_codes[n], p_messages[n],
                 p_tracebacks[n], p_results[n], p_actor, v_now
             );
-            v_ended := v_ended || j.id;
+            v_ended := v_ended || coalesce(j.chain_id, j.id);
             answer := 'done';
         END IF;
         RETURN NEXT;

@@ -1,26 +1,31 @@
--- Creates jobs. Answers only for those that were *not* created: repeated (the id is there), existing (the key is taken).
+-- Creates jobs. Answers only for those that were *not* created: repeated (the id is there), existing (the key is taken: by whom, and the
+-- chain that stands for).
 --
 -- What many jobs share (lane, queue, task, policy, …) comes once as a shape; p_shape is the 1-based index into the shapes.
--- The arrays of what few jobs have (times, keys, tags, blockers) are NULL when none has it.
--- Edges (p_edge_*) name the chains a job waits for.
+-- The arrays of what few jobs have (times, keys, chains, tags, blockers) are NULL when none has it. A job whose chain is itself is the
+-- first step of one; of another chain, its next step: the caller has linked it (link.sql).
+-- Gives up soon on what somebody's open transaction holds: HF008, a unique key; 55P03, an id.
+-- Edges (p_edge_*) name the chains a job waits for, and what is to happen when one ends badly. With p_doubt nothing is locked for them
+-- (block.sql): the transaction is a caller's, and may stay open for long.
 CREATE OR REPLACE FUNCTION {schema}.enqueue(
     p_lanes bigint[], p_entries bigint[], p_queues text[], p_tasks text[], p_priorities smallint[], p_requires text[],
     p_lease_ms bigint[], p_policies text[],
     p_ids uuid[], p_shape int[], p_args text[],
     p_delays float8[], p_run_ats timestamptz[],
     p_scopes text[], p_keys text[], p_windows float8[], p_conflicts text[],
-    p_chains uuid[], p_tags text[], p_traces text[], p_expires float8[], p_on_failure text[],
-    p_edge_jobs uuid[], p_edge_positions int[], p_edge_chains uuid[]
+    p_chains uuid[], p_tags text[], p_traces text[], p_expires float8[],
+    p_blockers int[], p_edge_jobs uuid[], p_edge_positions int[], p_edge_chains uuid[], p_edge_policies text[], p_doubt boolean
 )
-RETURNS TABLE (job_id uuid, answer text, holder uuid)
-LANGUAGE plpgsql VOLATILE {hot}
+RETURNS TABLE (job_id uuid, answer text, holder uuid, chain uuid)
+LANGUAGE plpgsql VOLATILE {hot} {impatient}
 AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz;
     v_refused uuid[] := '{{}}';
     v_due jsonb := '{{}}';       -- due times taken over from replaced jobs, by id
-    v_blocked uuid[];
+    v_waits boolean[];           -- for each job; NULL: none has blockers
+    v_doubt boolean;
     v_made uuid[];
     v_lanes bigint[];
     k record;
@@ -30,31 +35,41 @@ BEGIN
     v_now := clock_timestamp();
 
     IF p_keys IS NOT NULL THEN
-        FOR k IN SELECT * FROM take_keys(p_ids, p_scopes, p_keys, p_windows, p_conflicts, p_delays, p_run_ats, v_now) LOOP
-            IF k.holder IS NOT NULL THEN
-                v_refused := v_refused || k.job_id;
-                RETURN QUERY SELECT k.job_id, 'existing', k.holder;
-            ELSE
-                v_due := v_due || jsonb_build_object(k.job_id::text, k.due);
-            END IF;
-        END LOOP;
+        BEGIN
+            FOR k IN
+                SELECT * FROM take_keys(
+                    p_ids, p_scopes, p_keys, p_windows, p_conflicts, p_delays, p_run_ats, p_chains, p_doubt, v_now
+                )
+            LOOP
+                IF k.holder IS NOT NULL THEN
+                    v_refused := v_refused || k.job_id;
+                    RETURN QUERY SELECT k.job_id, 'existing', k.holder, k.chain;
+                ELSE
+                    v_due := v_due || jsonb_build_object(k.job_id::text, k.due);
+                END IF;
+            END LOOP;
+        EXCEPTION WHEN lock_not_available THEN
+            RAISE EXCEPTION USING ERRCODE = 'HF008';
+        END;
     END IF;
     IF p_edge_jobs IS NOT NULL THEN
-        v_blocked := open_waiters(p_ids, p_on_failure, p_edge_jobs, p_edge_chains);
+        SELECT w.waits, w.doubt INTO v_waits, v_doubt
+        FROM open_waiters(p_ids, p_chains, p_edge_jobs, p_edge_chains, p_edge_policies, p_doubt) w;
     END IF;
 
     WITH made AS (
         INSERT INTO job (id, place, lane, entry, created_at, run_at, start_by, lease_ms, priority, born, task, queue, args, policy, scope,
-            key, windowed, chain_id, tags, trace)
+            key, windowed, chain_id, tags, trace, blockers)
         SELECT i.id, nextval('place'), p_lanes[i.shape], p_entries[i.shape], v_now, CASE WHEN i.due > v_now THEN i.due END,
             v_now + i.expires * interval '1 s', p_lease_ms[i.shape], p_priorities[i.shape],
-            CASE WHEN i.id = ANY (v_blocked) THEN 'blocked' WHEN i.due > v_now THEN 'scheduled' ELSE 'ready' END,
+            CASE WHEN i.waits THEN 'blocked' WHEN i.due > v_now THEN 'scheduled' ELSE 'ready' END,
             p_tasks[i.shape], p_queues[i.shape], i.args, p_policies[i.shape], i.scope, i.key, i.win IS NOT NULL, i.chain_id, i.tags,
-            i.trace
+            i.trace, i.blockers
         FROM (
             SELECT u.*, coalesce(CASE WHEN p_keys IS NOT NULL THEN (v_due ->> u.id::text)::timestamptz END, u.run_at, v_now + u.delay * interval '1 s') AS due
             FROM unnest(p_ids, p_shape, p_args, p_delays, p_run_ats, p_scopes, p_keys, p_windows, p_chains, p_tags, p_traces,
-                p_expires) WITH ORDINALITY AS u(id, shape, args, delay, run_at, scope, key, win, chain_id, tags, trace, expires, n)
+                p_expires, p_blockers, v_waits) WITH ORDINALITY
+                AS u(id, shape, args, delay, run_at, scope, key, win, chain_id, tags, trace, expires, blockers, waits, n)
             WHERE u.id <> ALL (v_refused)
             ORDER BY u.n
         ) i
@@ -84,11 +99,18 @@ BEGIN
     END IF;
     IF coalesce(cardinality(v_made), 0) + cardinality(v_refused) < cardinality(p_ids) THEN
         RETURN QUERY
-        SELECT u.id, 'repeated', u.id FROM unnest(p_ids) AS u(id)
+        SELECT u.id, 'repeated', u.id, u.id FROM unnest(p_ids) AS u(id)
         WHERE u.id <> ALL (coalesce(v_made, '{{}}')) AND u.id <> ALL (v_refused);
     END IF;
+    IF p_chains IS NOT NULL THEN
+        INSERT INTO chain (id, step, steps)
+        SELECT u.id, u.id, 1 FROM unnest(p_ids, p_chains) AS u(id, chain) WHERE u.chain = u.id AND u.id = ANY (v_made);
+    END IF;
     IF p_edge_jobs IS NOT NULL THEN
-        PERFORM block(v_made, p_ids, p_on_failure, v_blocked, p_edge_jobs, p_edge_positions, p_edge_chains);
+        PERFORM block(
+            v_made, ARRAY(SELECT u.id FROM unnest(p_ids, v_waits) AS u(id, waits) WHERE u.waits), p_edge_jobs, p_edge_positions,
+            p_edge_chains, p_edge_policies, v_doubt
+        );
     END IF;
 END
 $$;

@@ -1,5 +1,5 @@
 -- Brings terminal jobs back as ready, at the back of their lane, with their budget restored and no `start_by`; in the order
--- given, for keys.
+-- given, for keys. With the last step of a chain the chain goes on, and has its key again.
 CREATE OR REPLACE FUNCTION {schema}.reopen(p_ids uuid[], p_from text[], p_actor text)
 RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE {hot}
@@ -8,6 +8,8 @@ AS $$
 DECLARE
     v_now timestamptz;
     v_worker text;
+    v_taken uuid[];
+    k record;
     j job;
     a archive;
 BEGIN
@@ -22,12 +24,35 @@ BEGIN
             RETURN NEXT;
             CONTINUE;
         END IF;
-        IF j.key IS NOT NULL AND NOT j.windowed THEN
-            INSERT INTO unique_key (scope, key, job_id) VALUES (j.scope, j.key, j.id)
-            ON CONFLICT (scope, key) DO UPDATE SET job_id = excluded.job_id, until = NULL
-            WHERE unique_key.job_id = excluded.job_id OR unique_key.until <= v_now;
-            IF NOT FOUND THEN
-                answer := 'key_taken';
+        IF a.continued_by IS NOT NULL THEN
+            answer := 'chained';
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF j.key IS NOT NULL OR j.chain_id <> j.id THEN
+            answer := 'done';
+            v_taken := '{{}}';
+            -- the chain's first: where a step has the same one, it is the chain's
+            FOR k IN
+                SELECT f.id, f.scope, f.key FROM job f
+                WHERE f.id = ANY (ARRAY[j.id, j.chain_id]) AND f.key IS NOT NULL AND NOT f.windowed
+                ORDER BY f.id = j.id
+            LOOP
+                INSERT INTO unique_key (scope, key, job_id) VALUES (k.scope, k.key, k.id)
+                ON CONFLICT (scope, key) DO UPDATE SET job_id = excluded.job_id, until = NULL WHERE unique_key.until <= v_now;
+                IF FOUND THEN
+                    v_taken := v_taken || k.id;
+                ELSIF NOT EXISTS (
+                    SELECT FROM unique_key u
+                    CROSS JOIN LATERAL (SELECT coalesce(h.chain_id, h.id) AS chain FROM job h WHERE h.id = u.job_id LIMIT 1) h
+                    WHERE u.scope = k.scope AND u.key = k.key AND h.chain = coalesce(j.chain_id, j.id)
+                ) THEN
+                    answer := 'key_taken';
+                    EXIT;
+                END IF;
+            END LOOP;
+            IF answer = 'key_taken' THEN
+                PERFORM free_keys(v_taken);
                 RETURN NEXT;
                 CONTINUE;
             END IF;

@@ -8,8 +8,9 @@ CREATE TABLE holdfast_meta (
     number INTEGER NOT NULL
 );
 
--- Everything about a job that never changes. With a rowid, because args may be wide: in a table without one they would also
--- fill the inner pages of the tree.
+-- Everything about a job that never changes, but for the chain it belongs to: that is written when the first step continues. With
+-- a rowid, because args may be wide: in a table without one they would also fill the inner pages of the tree. `blockers` counts
+-- the chains it was to wait for, and is NULL where there are none.
 CREATE TABLE holdfast_job (
     id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
     born TEXT NOT NULL CHECK (born IN ({born})),
@@ -27,33 +28,56 @@ CREATE TABLE holdfast_job (
     requires TEXT,
     tags TEXT,
     chain_id BLOB CHECK (length(chain_id) = 16),
+    blockers INTEGER CHECK (blockers > 0),
     trace TEXT,
     args TEXT NOT NULL,
     CHECK ((scope IS NULL) = (key IS NULL))
 );
+CREATE INDEX holdfast_job_chain ON holdfast_job (chain_id, id) WHERE chain_id IS NOT NULL;
+
+-- One for each job that began as a chain, and for each that has continued: `step` is the last one, where the chain stands.
+CREATE TABLE holdfast_chain (
+    id BLOB NOT NULL PRIMARY KEY,
+    step BLOB NOT NULL CHECK (length(step) = 16),
+    steps INTEGER NOT NULL CHECK (steps > 0)
+) WITHOUT ROWID;
 
 CREATE TABLE holdfast_blocked (
     job_id BLOB NOT NULL PRIMARY KEY,
     run_at INTEGER
 ) WITHOUT ROWID;
 
--- What a blocked job still waits for.
+-- The chains a job was to wait for, kept for as long as the job is: their results are read in this order. `blocker_id` may name a
+-- chain that is gone. The index leads a waiter to what it still waits for without a look at what has ended.
 CREATE TABLE holdfast_blocker (
     blocker_id BLOB NOT NULL,
     waiter_id BLOB NOT NULL,
     position INTEGER NOT NULL,
+    ended INTEGER NOT NULL CHECK (ended IN (0, 1)),
     PRIMARY KEY (blocker_id, waiter_id)
 ) WITHOUT ROWID;
-CREATE INDEX holdfast_blocker_of ON holdfast_blocker (waiter_id);
+CREATE INDEX holdfast_blocker_of ON holdfast_blocker (waiter_id, ended, position);
 
+-- `signal` is what a suspended job waits for: whatever makes it leave ends that too.
 CREATE TABLE holdfast_scheduled (
     run_at INTEGER NOT NULL,
     job_id BLOB NOT NULL,
     attempt INTEGER NOT NULL CHECK (attempt >= 0),
     failures INTEGER NOT NULL CHECK (failures >= 0),
+    signal TEXT,
     PRIMARY KEY (run_at, job_id)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX holdfast_scheduled_job ON holdfast_scheduled (job_id);
+CREATE INDEX holdfast_scheduled_signal ON holdfast_scheduled (signal, job_id) WHERE signal IS NOT NULL;
+
+-- Emitted once; what came first stands.
+CREATE TABLE holdfast_signal (
+    name TEXT NOT NULL PRIMARY KEY,
+    data TEXT NOT NULL,
+    emitted_at INTEGER NOT NULL,
+    emitted_by TEXT NOT NULL
+);
+CREATE INDEX holdfast_signal_age ON holdfast_signal (emitted_at);
 
 -- When live jobs that wait are to be ended. Stays while the job runs, for it may wait again; goes with its end.
 CREATE TABLE holdfast_deadline (
@@ -92,12 +116,14 @@ CREATE TABLE holdfast_lease (
     expires_at INTEGER NOT NULL,
     keyed INTEGER NOT NULL,
     expires INTEGER NOT NULL,
+    chain_id BLOB,
     cancel_requested INTEGER NOT NULL DEFAULT 0,
     cancel_reason TEXT NOT NULL DEFAULT '',
     free INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
--- `token` is there when the job simply succeeded: then there is no record of the attempt, and none of the event.
+-- `token` is there when the job simply succeeded: then there is no record of the attempt, and none of the event. `continued_by` is
+-- the step that follows it in its chain.
 CREATE TABLE holdfast_archive (
     job_id BLOB NOT NULL PRIMARY KEY,
     state TEXT NOT NULL CHECK (state IN ({terminal})),
@@ -112,8 +138,10 @@ CREATE TABLE holdfast_archive (
     message TEXT,
     traceback TEXT,
     result TEXT,
+    continued_by BLOB CHECK (length(continued_by) = 16),
     CHECK (token IS NULL OR (state = {succeeded} AND attempt > 0)),
-    CHECK (code IS NULL OR state <> {succeeded})
+    CHECK (code IS NULL OR state <> {succeeded}),
+    CHECK (continued_by IS NULL OR (state = {succeeded} AND token IS NULL))
 ) WITHOUT ROWID;
 
 -- One for each attempt that did not simply succeed. `token` is there when the holder itself settled.
@@ -178,7 +206,7 @@ CREATE TABLE holdfast_progress (
     message TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- `until` is NULL while the key is held for as long as the job is live.
+-- `until` is NULL while the key is held for as long as the job is live, or the chain that the job is the first step of.
 CREATE TABLE holdfast_unique_key (
     scope TEXT NOT NULL,
     key TEXT NOT NULL,

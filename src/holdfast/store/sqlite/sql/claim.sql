@@ -28,7 +28,7 @@ WHERE head.lane = ? AND head.seq = ?
 -- name: take
 SELECT
     ready.seq, ready.job_id, ready.attempt, ready.failures, job.task, job.queue, job.priority, job.lane, job.lease, job.policy,
-    job.created_at, job.chain_id, job.trace, job.key IS NOT NULL, deadline.start_by, job.args
+    job.created_at, job.chain_id, job.trace, job.blockers, job.key IS NOT NULL, deadline.start_by, job.args
 FROM holdfast_ready AS ready
 CROSS JOIN holdfast_job AS job ON job.id = ready.job_id
 LEFT JOIN holdfast_deadline AS deadline ON deadline.job_id = ready.job_id
@@ -41,5 +41,6 @@ DELETE FROM holdfast_ready WHERE lane = ? AND seq <= ?
 
 -- name: lease
 INSERT INTO holdfast_lease (
-    job_id, token, worker_id, attempt, failures, lane, entry, seq, length, claimed_at, heartbeat_at, expires_at, keyed, expires
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    job_id, token, worker_id, attempt, failures, lane, entry, seq, length, claimed_at, heartbeat_at, expires_at, keyed, expires,
+    chain_id
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -4,14 +4,20 @@ SELECT 1 FROM holdfast_lease WHERE job_id = ? AND token = ?
 -- name: known
 SELECT id FROM holdfast_job WHERE id IN ({ids})
 
+-- name: chains_of
+SELECT id, chain_id FROM holdfast_job WHERE id IN ({ids})
+
 -- name: lane
 INSERT OR IGNORE INTO holdfast_lane (lane, queue, task, priority, requires) VALUES (?, ?, ?, ?, ?)
 
 -- name: job
 INSERT INTO holdfast_job (
-    id, born, created_at, lane, entry, queue, task, priority, lease, policy, scope, key, held_for, requires, tags, chain_id, trace,
-    args
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    id, born, created_at, lane, entry, queue, task, priority, lease, policy, scope, key, held_for, requires, tags, chain_id, blockers,
+    trace, args
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: chain
+INSERT INTO holdfast_chain (id, step, steps) VALUES (?, ?, 1)
 
 -- name: ready
 INSERT INTO holdfast_ready (lane, seq, job_id, attempt, failures, ready_at) VALUES (?, ?, ?, 0, 0, ?)
@@ -32,10 +38,7 @@ WHERE lane.queue = ? AND tally.state IN (?, ?, ?)
 INSERT INTO holdfast_blocked (job_id, run_at) VALUES (?, ?)
 
 -- name: blocker
-INSERT INTO holdfast_blocker (blocker_id, waiter_id, position) VALUES (?, ?, ?)
-
--- name: holder_of_key
-SELECT job_id, until FROM holdfast_unique_key WHERE scope = ? AND key = ?
+INSERT INTO holdfast_blocker (blocker_id, waiter_id, position, ended) VALUES (?, ?, ?, ?)
 
 -- name: take_key
 INSERT OR REPLACE INTO holdfast_unique_key (scope, key, job_id, until) VALUES (?, ?, ?, ?)

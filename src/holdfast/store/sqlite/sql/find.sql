@@ -15,6 +15,16 @@ FROM {table} AS place
 CROSS JOIN holdfast_job AS job ON job.id = place.job_id
 WHERE place.job_id < :after
 
+-- name: from_chain
+SELECT job.id, {matches}
+FROM holdfast_job AS job
+WHERE job.chain_id = :chain AND job.id < :after
+
+-- name: from_chain_of_one
+SELECT job.id, {matches}
+FROM holdfast_job AS job
+WHERE job.id = :chain AND job.chain_id IS NULL AND job.id < :after
+
 -- name: matches
 (:task IS NULL OR job.task = :task)
 AND (:queue IS NULL OR job.queue = :queue)

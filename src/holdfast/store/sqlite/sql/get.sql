@@ -1,7 +1,7 @@
 -- name: jobs
 SELECT
     job.id, job.task, job.queue, job.priority, job.args, job.created_at, job.lease, job.policy, job.key, job.scope, job.tags,
-    job.requires, job.chain_id, job.trace,
+    job.requires, job.chain_id, job.trace, archive.continued_by,
     blocked.job_id IS NOT NULL AS is_blocked, coalesce(scheduled.run_at, blocked.run_at) AS run_at, ready.ready_at,
     deadline.start_by, archive.state AS ended_state, archive.finished_at, archive.late, archive.result, archive.code, archive.message AS error_message,
     archive.traceback,
@@ -24,5 +24,5 @@ LEFT JOIN holdfast_worker AS worker ON worker.id = coalesce(lease.worker_id, arc
 LEFT JOIN holdfast_queue AS queue ON queue.name = job.queue
 WHERE job.id IN ({ids})
 
--- name: waits_for
-SELECT waiter_id, blocker_id FROM holdfast_blocker WHERE waiter_id IN ({ids}) ORDER BY waiter_id, position
+-- name: after
+SELECT waiter_id, blocker_id, ended FROM holdfast_blocker WHERE waiter_id IN ({ids}) ORDER BY waiter_id, position

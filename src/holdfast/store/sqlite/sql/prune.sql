@@ -1,2 +1,5 @@
 -- name: archived
-SELECT job_id, state, finished_at FROM holdfast_archive WHERE job_id > ? ORDER BY job_id LIMIT ?
+SELECT job_id, state, finished_at, continued_by IS NOT NULL FROM holdfast_archive WHERE job_id > ? ORDER BY job_id LIMIT ?
+
+-- name: signals
+DELETE FROM holdfast_signal WHERE emitted_at < ?

@@ -1,3 +1,7 @@
+-- name: take_lock
+-- Changes nothing; but whoever runs it is the one who writes, until the transaction ends.
+DELETE FROM holdfast_meta WHERE one = 0
+
 -- name: last_number
 SELECT number FROM holdfast_meta
 

@@ -1,0 +1,331 @@
+"""What a store shows, and what its housekeeping tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+import msgspec
+
+from holdfast.core.job import Policy
+from holdfast.core.outcome import Error
+from holdfast.core.settle import Write
+from holdfast.core.states import LIVE, TERMINAL, WAITING, Event, State
+from holdfast.store.port.answers import Answer
+from holdfast.store.port.requests import Schedule, Worker
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as people see it: what was asked, where it stands, how it went."""
+
+    id: UUID
+    task: str
+    queue: str
+    priority: int
+    state: State
+    args: str
+    attempt: int
+    failures: int
+    created_at: datetime
+    lease_seconds: float
+    policy: Policy
+    run_at: datetime | None = None
+    """When a scheduled or blocked job is due."""
+    ready_at: datetime | None = None
+    """Since when a ready job waits."""
+    start_by: datetime | None = None
+    """A job that still waits then is ended as canceled with the code `EXPIRED`."""
+    key: str | None = None
+    scope: str | None = None
+    tags: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    chain_id: UUID | None = None
+    trace: str | None = None
+    continued_by: UUID | None = None
+    """The step that follows it in its chain."""
+    after: tuple[UUID, ...] = ()
+    """The chains it was to wait for, in the order they were named."""
+    waits_for: tuple[UUID, ...] = ()
+    """The chains a blocked job still waits for."""
+    worker_id: UUID | None = None
+    worker_name: str | None = None
+    claimed_at: datetime | None = None
+    expires_at: datetime | None = None
+    heartbeat_at: datetime | None = None
+    finished_at: datetime | None = None
+    late: bool = False
+    """Settled after its lease had lapsed, before anyone reaped it."""
+    cancel_requested: bool = False
+    result: str | None = None
+    error: Error | None = None
+    progress: float | None = None
+    step: str = ""
+    message: str = ""
+    paused: bool = False
+    """Its queue is paused."""
+    lapsed: bool = False
+    """It runs under a lease that has expired and is not reaped yet."""
+
+    @property
+    def shown(self) -> str:
+        """The finer state shown to people; derived, never stored."""
+        if self.lapsed:
+            return "expired"
+        if self.state is State.READY and self.paused:
+            return "paused"
+        if self.state is State.SCHEDULED and self.failures:
+            return "retrying"
+        return self.state
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page of a list, newest first."""
+
+    jobs: Sequence[JobView]
+    after: UUID | None = None
+    """The cursor of the next page; `None` when the list is at its end."""
+    searched_all: bool = True
+    """False when the search stopped at its bound before the page was full: go on from `after` for older jobs."""
+
+
+class ChainView(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain: its first step, how far it is, how it ended."""
+
+    id: UUID
+    """Of its first step."""
+    task: str
+    queue: str
+    created_at: datetime
+    key: str | None = None
+    tags: tuple[str, ...] = ()
+    steps: int = 1
+    """How many there are so far."""
+    step: UUID
+    """The last one: the one that is live, or ended last."""
+    step_task: str
+    state: State
+    """Of that step, and so of the chain."""
+    finished_at: datetime | None = None
+    result: str | None = None
+    error: Error | None = None
+
+
+class ChainPage(msgspec.Struct, frozen=True):
+    """A page of a list of chains, newest first. As `Page`."""
+
+    chains: Sequence[ChainView]
+    after: UUID | None = None
+    searched_all: bool = True
+
+
+class BlockerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain that a job waited for, as it stands now."""
+
+    chain_id: UUID
+    state: State | None
+    """`None`: it was deleted or pruned."""
+    task: str = ""
+    """Of its first step."""
+    step_task: str = ""
+    """Of its last step."""
+    result: str | None = None
+    error: Error | None = None
+
+
+class ChainsDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a deletion of chains did: all that was asked for, or nothing."""
+
+    answer: Answer
+    """DONE; NOT_FOUND: `chain` does not exist; NEEDED: the live job `needed_by` waits for `chain`, or will read its result."""
+    chains: tuple[UUID, ...] = ()
+    """The chains that are gone, blockers included where those were asked for."""
+    jobs: tuple[UUID, ...] = ()
+    """Their steps."""
+    chain: UUID | None = None
+    needed_by: UUID | None = None
+
+
+class Emitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a signal."""
+
+    first: bool
+    """Whether it was emitted by this call: a signal is emitted once, and what came first stands."""
+    jobs: tuple[UUID, ...] = ()
+    """The jobs that waited for it and are ready now."""
+    queues: frozenset[str] = frozenset()
+    """Their queues."""
+
+
+class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
+    """One claim of a job and how it ended."""
+
+    attempt: int
+    worker_id: UUID | None
+    worker_name: str | None
+    claimed_at: datetime
+    ended_at: datetime | None = None
+    event: Event | None = None
+    """How it ended; `None` while it runs."""
+    late: bool = False
+    error: Error | None = None
+
+
+class EventView(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a job's event log."""
+
+    event: Event
+    at: datetime
+    state: State | None
+    """Where the job stood afterwards."""
+    attempt: int = 0
+    actor: str = ""
+    detail: str = ""
+
+
+class WorkerState(StrEnum):
+    """What a worker is doing; derived, never stored."""
+
+    IDLE = "idle"
+    """Nothing to do."""
+    ACTIVE = "active"
+    """Some of its slots run jobs."""
+    BUSY = "busy"
+    """All of its slots run jobs."""
+    OFFLINE = "offline"
+    """It has stopped, or has not been heard of for too long. For people: only the expiry of its leases decides anything."""
+    DISABLED = "disabled"
+    """A person has disabled it: it claims nothing."""
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as people see it."""
+
+    worker: Worker
+    registered_at: datetime
+    heartbeat_at: datetime | None = None
+    offline_at: datetime | None = None
+    """Since when it counts as gone; its next sign of life clears it."""
+    disabled_at: datetime | None = None
+    disabled_by: str = ""
+    running: int = 0
+    """How many leases it holds."""
+    jobs: tuple[UUID, ...] = ()
+    """The jobs it holds, at most a hundred."""
+    counters: str = "{}"
+
+    @property
+    def state(self) -> WorkerState:
+        """What it is doing."""
+        if self.offline_at is not None:
+            return WorkerState.OFFLINE
+        if self.disabled_at is not None:
+            return WorkerState.DISABLED
+        if not self.running:
+            return WorkerState.IDLE
+        return WorkerState.BUSY if self.running >= self.worker.slots else WorkerState.ACTIVE
+
+
+class LogView(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a job's log."""
+
+    no: int
+    """Grows with every line of the store: the cursor of those who follow the log."""
+    at: datetime
+    attempt: int
+    level: str
+    logger: str
+    message: str
+    fields: str
+
+
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule, when it fires next and what it fired last."""
+
+    schedule: Schedule
+    """With the `next_at` that stands now."""
+    due_in: float
+    """Seconds until `next_at` by the store's clock; 0 or less: it is due."""
+    last_at: datetime | None = None
+    """The last slot that became a job."""
+    last_job: UUID | None = None
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue: how much it holds, and whether and why it is paused."""
+
+    name: str
+    counts: Mapping[State, int]
+    oldest_waiting: float | None = None
+    """Seconds the oldest ready job has waited."""
+    paused_at: datetime | None = None
+    paused_by: str = ""
+    reason: str = ""
+
+
+class TaskCounts(msgspec.Struct, frozen=True):
+    """How many jobs of one task in one queue stand in each state."""
+
+    queue: str
+    task: str
+    counts: Mapping[State, int]
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """Exact counts, and how long the oldest ready job of each queue has waited."""
+
+    tasks: Sequence[TaskCounts] = ()
+    oldest_waiting: Mapping[str, float] = {}
+
+    def count(self, *states: State, queue: str | None = None, task: str | None = None) -> int:
+        """Return how many jobs stand in these states (all when none is named), optionally of one queue or task."""
+        wanted = states or tuple(State)
+        return sum(
+            row.counts.get(state, 0)
+            for row in self.tasks
+            if queue in (None, row.queue) and task in (None, row.task)
+            for state in wanted
+        )
+
+    @property
+    def live(self) -> int:
+        """How many jobs are not terminal."""
+        return self.count(*LIVE)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs are blocked, scheduled or ready."""
+        return self.count(*WAITING)
+
+    @property
+    def terminal(self) -> int:
+        """How many jobs have ended and are not pruned."""
+        return self.count(*TERMINAL)
+
+
+class Promoted(msgspec.Struct, frozen=True):
+    """What a promotion did: how many jobs became ready, in which queues, and when the next one is due."""
+
+    count: int
+    queues: frozenset[str] = frozenset()
+    next_due: float | None = None
+    """Seconds until the next scheduled job is due (0 or less: now); `None` when none is."""
+
+
+class Reaped(msgspec.Struct, frozen=True):
+    """One lapsed lease that was settled: whose it was and what was written."""
+
+    job_id: UUID
+    task: str
+    queue: str
+    attempt: int
+    worker_id: UUID | None
+    write: Write
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """How many jobs were deleted, and where to go on; `after` is `None` when the archive has been walked to its end."""
+
+    count: int
+    after: UUID | None = None

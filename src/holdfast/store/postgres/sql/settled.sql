@@ -1,0 +1,15 @@
+-- Tells whether the holder of this token has settled its attempt. Who has the lease in hand is waited for: the answer is final.
+CREATE OR REPLACE FUNCTION {schema}.settled(p_id uuid, p_token uuid)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE {hot}
+AS $$
+BEGIN
+    PERFORM FROM lease l WHERE l.job_id = p_id AND l.token = p_token FOR KEY SHARE;
+    IF FOUND THEN
+        RETURN false;
+    END IF;
+    -- a statement of its own: it sees what was committed while the lease was waited for
+    RETURN EXISTS (SELECT FROM archive a WHERE a.job_id = p_id AND a.token = p_token)
+        OR EXISTS (SELECT FROM attempt a WHERE a.job_id = p_id AND a.token = p_token);
+END
+$$;

@@ -1,0 +1,2 @@
+-- name: data
+SELECT data FROM holdfast_signal WHERE name = ?
