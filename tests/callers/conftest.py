@@ -19,7 +19,7 @@ from holdfast.notify.port import Hint
 from holdfast.notify.postgres import channel_name
 from tests.callers.stacks import POSTGRES, SQLITE
 from tests.notify.ear import Ear, eventually
-from tests.support.postgres import MAJORS
+from tests.support.majors import NEWEST
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -140,10 +140,7 @@ async def exists(handle: Handle[Any]) -> bool:
     return True
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(major, id=f"pg{major}", marks=() if major == MAJORS[-1] else pytest.mark.slow) for major in MAJORS],
-)
+@pytest.fixture(scope="module", params=NEWEST)
 def postgres_server(request: pytest.FixtureRequest, postgres_servers: PostgresServers) -> PostgresServer | GivenServer:
     """A running server of the newest version; the older one with `--slow`: these tests wait for locks, by the second."""
     return postgres_servers[request.param]

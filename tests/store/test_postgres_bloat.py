@@ -24,7 +24,7 @@ from holdfast.store.port import ClaimRequest, Settlement, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.marks import Marks
 from holdfast.system import SystemEnvironment
-from tests.support.postgres import MAJORS
+from tests.support.majors import NEWEST
 from tests.support.probe import Probe
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.xdist_group("bloat")  # the fill is dear: once is enoug
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(major, id=f"pg{major}", marks=() if major == MAJORS[-1] else pytest.mark.slow) for major in MAJORS],
+    params=NEWEST,
 )
 def postgres_server(request: pytest.FixtureRequest, postgres_servers: PostgresServers) -> PostgresServer | GivenServer:
     """The newest major version; the others take as long again and are for --slow."""

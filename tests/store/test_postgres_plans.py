@@ -31,7 +31,7 @@ from holdfast.core.settle import settle
 from holdfast.store.port import Answer, Beat, ClaimRequest, LogLine, Progress, Retention, Settled, Settlement, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.system import SystemEnvironment
-from tests.support.postgres import MAJORS
+from tests.support.majors import NEWEST
 from tests.support.probe import Probe, Seen
 
 if TYPE_CHECKING:
@@ -546,10 +546,7 @@ class Counts:
     """By operation: how often the store has read each big table from end to end so far, on plans made on empty tables."""
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(major, id=f"pg{major}", marks=() if major == MAJORS[-1] else pytest.mark.slow) for major in MAJORS],
-)
+@pytest.fixture(scope="module", params=NEWEST)
 def postgres_server(request: pytest.FixtureRequest, postgres_servers: PostgresServers) -> PostgresServer | GivenServer:
     """A running server of the newest version; the older one with `--slow`: filling the tables takes half a minute."""
     return postgres_servers[request.param]
