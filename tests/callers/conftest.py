@@ -119,12 +119,14 @@ class Workers:
 
     async def hear_of(self, queue: str) -> None:
         """Wait until they were told of a queue, or that anything may have happened."""
+        await eventually(lambda: any(hint.anything or queue in hint.queues for hint in self._told()))
 
-        def told() -> bool:
-            hints = [_hint(said) for said in self.hints] if self.place.on_postgres else self.ear.hints
-            return any(hint.anything or queue in hint.queues for hint in hints)
+    async def hear_of_waiters(self) -> None:
+        """Wait until they were told to look for waiters: with the jobs, or after them where the caller's library tells."""
+        await eventually(lambda: any(hint.anything or hint.waiters for hint in self._told()))
 
-        await eventually(told)
+    def _told(self) -> list[Hint]:
+        return [_hint(said) for said in self.hints] if self.place.on_postgres else self.ear.hints
 
 
 def _hint(said: str) -> Hint:

@@ -52,8 +52,7 @@ async def test_workers_are_told_of_waiters_whose_blockers_may_have_ended_unseen(
     blocker = await stack.enqueue(mail, 1)
     await stack.enqueue(mail, 2, after=[blocker])
     await stack.commit()
-    await workers.hear_of("mail")
-    assert any(hint.waiters for hint in await workers.heard())
+    await workers.hear_of_waiters()
 
 
 async def test_workers_are_told_nothing_of_what_was_rolled_back(stack: Stack, workers: Workers, mail: Any) -> None:
