@@ -62,4 +62,4 @@ def an_attempt(**fields: Any) -> Attempt:
         "expires_at": now,
     }
     entry = SimpleNamespace(task=SimpleNamespace(sealer=None))
-    return Attempt(Claimed(**given | fields), cast("Any", entry), _WORLD.monotonic())
+    return Attempt.of(Claimed(**given | fields), cast("Any", entry), _WORLD.monotonic())

@@ -19,7 +19,7 @@ class Lease(NamedTuple):
     token: UUID
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """A job handed to a worker, with its lease."""
 
     job_id: UUID

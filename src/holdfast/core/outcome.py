@@ -63,7 +63,7 @@ def checked_result(text: str) -> str:
     return text
 
 
-class Succeeded(msgspec.Struct, frozen=True, tag=True):
+class Succeeded(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The function returned; `result` is JSON text from the codec."""
 
     result: str = "null"

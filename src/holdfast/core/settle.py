@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.core.retry import Retry
 
 
-class Write(msgspec.Struct, frozen=True):
+class Write(msgspec.Struct, frozen=True, gc=False):
     """What settling a lease writes. The state it leads to is the table's, never chosen here.
 
     `delay` counts from the store's now; `run_at` is absolute and wins. `failures` is the new count. `front` puts the
@@ -91,6 +91,8 @@ def settle(outcome: Outcome, retry: Retry, failures: int, now: datetime, rng: Ca
     """
     match outcome:
         case Succeeded(result):
+            if result == "null" and failures == 0:  # nearly always
+                return _DONE
             return Write(Event.SUCCEED, failures, result=result)
         case Continued():
             return Write(Event.CONTINUE, failures)
@@ -114,6 +116,9 @@ def settle(outcome: Outcome, retry: Retry, failures: int, now: datetime, rng: Ca
             event, code = (Event.ABORT, "ABORTED") if aborted else (Event.RELEASE, "RELEASED")
             return Write(event, failures, error=Error(code, reason), front=True)
     assert_never(outcome)
+
+
+_DONE: Final = Write(Event.SUCCEED, 0, result="null")
 
 
 def expire(

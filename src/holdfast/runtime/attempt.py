@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
+
+import msgspec
 
 from holdfast.core.abort import LOST, AbortReason
+from holdfast.core.lease import Claimed, Lease
 from holdfast.core.outcome import TIMEOUT, Error, Failed, Outcome, Released, Stopped
+from holdfast.runtime.entry import Entry
 from holdfast.tasks.abort import Abort
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from holdfast.core.lease import Claimed, Lease
-    from holdfast.runtime.entry import Entry
-    from holdfast.tasks.context import Job
-
+from holdfast.tasks.context import Job
 
 STOP_GRACE: Final = 5.0
 """Seconds a handler has to stop once it was asked to, before its job is settled without it."""
@@ -36,7 +34,7 @@ class Commit(Enum):
     """Whether it was committed could not be learnt: the attempt is left alone, settled already or to be reaped."""
 
 
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """A claimed job. Changed on the worker's event loop; the heartbeat thread reads it, extends it and sets `abort`.
 
     Buffered (claimed, no slot yet) -> running -> finished (its outcome is decided) -> confirmed (no longer held). An
@@ -44,56 +42,39 @@ class Attempt:
     has settled stays held, finished, until the handler has ended; there is nothing left to extend or to confirm.
     """
 
-    __slots__ = (
-        "abort",
-        "claimed",
-        "claimed_at",
-        "commit",
-        "deadline",
-        "detached",
-        "entry",
-        "finished",
-        "held_from",
-        "held_until",
-        "job",
-        "lease",
-        "lost",
-        "next_try",
-        "reported",
-        "runner",
-        "started_at",
-        "submitted",
-    )
+    claimed: Claimed
+    entry: Entry
+    lease: Lease
+    claimed_at: float
+    """When the claim was sent, by the monotonic clock: the lease cannot have begun before."""
+    held_from: float
+    held_until: float
+    """Until when the lease is surely ours, by the monotonic clock."""
+    abort: Abort
+    next_try: float = 0.0
+    """Before then no extension is asked for."""
+    lost: bool = False
+    """The store said that the lease is gone."""
+    started_at: float | None = None
+    deadline: float | None = None
+    """When its execution time-out strikes; it is not extended beyond."""
+    commit: Commit = Commit.NONE
+    """Changed on the worker's event loop alone. The heartbeat reads it before it acts on what it hears of the lease."""
+    runner: asyncio.Task[Any] | None = None
+    job: Job | None = None
+    finished: bool = False
+    """Its outcome is decided: it is no longer to be stopped, but its lease is to be kept."""
+    submitted: bool = False
+    """Its outcome is with the settler, or its lease is lost: nothing is left to be done with it here."""
+    detached: bool = False
+    """Settled although its handler still runs: what that gives is of no interest any more."""
+    reported: bool = False
+    """It has sent reports, which must be written before it is settled."""
 
-    def __init__(self, claimed: Claimed, entry: Entry, asked_at: float) -> None:
-        self.claimed = claimed
-        self.entry = entry
-        self.lease: Lease = claimed.lease
-        self.abort = Abort()
-        self.claimed_at = asked_at
-        """When the claim was sent, by the monotonic clock: the lease cannot have begun before."""
-        self.held_from = asked_at
-        self.held_until = asked_at + claimed.lease_seconds
-        """Until when the lease is surely ours, by the monotonic clock."""
-        self.next_try = 0.0
-        """Before then no extension is asked for."""
-        self.lost = False
-        """The store said that the lease is gone."""
-        self.started_at: float | None = None
-        self.deadline: float | None = None
-        """When its execution time-out strikes; it is not extended beyond."""
-        self.commit = Commit.NONE
-        """Changed on the worker's event loop alone. The heartbeat reads it before it acts on what it hears of the lease."""
-        self.runner: asyncio.Task[None] | None = None
-        self.job: Job | None = None
-        self.finished = False
-        """Its outcome is decided: it is no longer to be stopped, but its lease is to be kept."""
-        self.submitted = False
-        """Its outcome is with the settler, or its lease is lost: nothing is left to be done with it here."""
-        self.detached = False
-        """Settled although its handler still runs: what that gives is of no interest any more."""
-        self.reported = False
-        """It has sent reports, which must be written before it is settled."""
+    @classmethod
+    def of(cls, claimed: Claimed, entry: Entry, asked_at: float) -> Attempt:
+        """Return the attempt at a job that a request has claimed which was sent at this time."""
+        return cls(claimed, entry, claimed.lease, asked_at, asked_at, asked_at + claimed.lease_seconds, Abort())
 
     @property
     def context(self) -> dict[str, object]:

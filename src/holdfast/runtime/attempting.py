@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from holdfast.core.classify import outcome_of
-from holdfast.core.outcome import EXPIRED, Error, Failed, Rescheduled, Stopped
+from holdfast.core.outcome import EXPIRED, Error, Failed, Outcome, Rescheduled, Stopped
 from holdfast.core.redact import redact
 from holdfast.errors import BadResult
 from holdfast.runtime.entry import UnreadableArgs
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.core.environment import Environment
-    from holdfast.core.outcome import Outcome
     from holdfast.runtime.attempt import Attempt
     from holdfast.runtime.recalling import Recalled
     from holdfast.tasks.channel import Channel
@@ -38,7 +37,7 @@ OUTAGE_REST: Final = 1.0
 """Seconds a job rests whose transaction the store failed to commit."""
 
 
-class Ended(NamedTuple):
+class Ended(msgspec.Struct, frozen=True, gc=False):
     """How an attempt ended."""
 
     outcome: Outcome | None
@@ -59,11 +58,13 @@ async def attempted(
         return Ended(Stopped("it waited past its expiry", code=EXPIRED))
     if (reason := attempt.abort.reason) is not None:  # while it waited for a slot
         return Ended(attempt.outcome_after(reason))
-    task = asyncio.current_task()
+    task = attempt.runner or asyncio.current_task()
     cancels = 0 if task is None else task.cancelling()
-    token = current_job.set(None)
+    job = None
+    token = None
     try:
         if claimed.attempt > 1 or claimed.blockers:
+            token = current_job.set(None)
             memory = await recall(attempt)
             if (sealer := attempt.entry.task.sealer) is not None:
                 memory = opened(sealer, memory, claimed.task)
@@ -73,7 +74,8 @@ async def attempted(
         else:
             job = Job(claimed, channel, attempt.abort)
         attempt.job = job
-        current_job.set(job)
+        entered = current_job.set(job)
+        token = token or entered
         attempt.start(environment.monotonic())
         return Ended(await attempt.entry.run(claimed, job, channel))
     except asyncio.CancelledError as error:
@@ -92,9 +94,10 @@ async def attempted(
     except BaseException as error:  # noqa: BLE001  whatever a handler raises is its own business, SystemExit too
         return Ended(_after_error(attempt, error), error)
     finally:
-        current_job.reset(token)
-        if attempt.job is not None:
-            attempt.job.close()
+        if token is not None:
+            current_job.reset(token)
+        if job is not None:
+            job.close()
         if task is not None and attempt.abort.is_set():
             # whether the handler let our cancellation pass or swallowed it: the next one in this task must not inherit it
             while task.cancelling() > cancels:

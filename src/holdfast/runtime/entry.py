@@ -59,13 +59,15 @@ class UnreadableArgs(HoldfastError):
 class Entry:
     """How a worker runs one task."""
 
-    __slots__ = ("_executor", "_middlewares", "cancellable", "task")
+    __slots__ = ("_executor", "_middlewares", "_plain", "cancellable", "task")
 
     def __init__(self, task: Task[..., Any], executor: Executor | None, middlewares: Sequence[Middleware]) -> None:
         task.args.evolution.check()  # here, and not when the first old job is met
         self.task = task
         self._executor = executor
         self._middlewares = tuple(middlewares)
+        self._plain = executor is None and not self._middlewares and not task.options_declared.atomic
+        """Whether running it is calling its function and nothing else."""
         self.cancellable = task.executor is not Kind.THREAD
         """Whether cancelling it stops it. A thread is only asked; what it gives in the end may still count."""
 
@@ -75,7 +77,12 @@ class Entry:
             arguments = self.task.args.decode(claimed.args)
         except BadArgs as error:
             raise UnreadableArgs(str(error)) from error
-        if not self._middlewares:
+        if self._plain:
+            args, kwargs = arguments
+            if (name := self.task.job_parameter) is not None:
+                kwargs[name] = job
+            value = await self.task.function(*args, **kwargs)
+        elif not self._middlewares:
             value = await self._run(claimed, channel, arguments, job)
         else:
             call: CallNext = partial(self._run, claimed, channel, arguments)

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.outcome import Failed
+from holdfast.core.states import Event
 from holdfast.errors import BadJob, HoldfastError, KeyBusy, SchemaError, StoreUnavailable
 from holdfast.notify.port import Hint
 from holdfast.runtime import counters as count
@@ -66,9 +67,10 @@ class Settler:
         except HoldfastError as error:  # what it gave cannot be written: that is its outcome then
             settlement = settlement_of(attempt, refused_outcome(outcome, error), self._environment)
         attempt.finished = attempt.submitted = True
+        if not self._waiting:
+            self._idle.clear()
+            self._wake.set()
         self._waiting.append((attempt, settlement))
-        self._idle.clear()
-        self._wake.set()
         return settlement.write
 
     async def run(self) -> None:
@@ -131,8 +133,12 @@ class Settler:
         """Count what was written and hint at it; returns whose settlement is over. The others are settled anew."""
         hint = Hint()
         over = []
+        succeeded = 0
         for (attempt, settlement), answer in zip(batch, answers, strict=True):
-            if answer is Settled.KEY_TAKEN:
+            if answer is Settled.APPLIED and settlement.write.event is Event.SUCCEED:  # nearly always
+                over.append(attempt)
+                succeeded += 1
+            elif answer is Settled.KEY_TAKEN:
                 self._instead(attempt, continuation_without_key(settlement))
             elif isinstance(answer, Failed):
                 self._instead(attempt, answer)
@@ -142,6 +148,8 @@ class Settler:
                     self._refused(attempt, settlement)
                 elif answer is not None and (news := account(attempt, settlement, answer, self._counters)) is not None:
                     hint |= news
+        if succeeded:
+            self._counters.add(count.SETTLED, succeeded, label=Event.SUCCEED)
         if hint:
             self._notifier.hint(hint)
         return over

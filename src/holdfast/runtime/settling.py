@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.outcome import BAD_CONTINUATION, KEY_TAKEN, Continued, Error, Failed, Suspended
+from holdfast.core.outcome import BAD_CONTINUATION, KEY_TAKEN, Continued, Error, Failed, Rescheduled, Suspended
 from holdfast.core.settle import settle
 from holdfast.core.states import Event, State
 from holdfast.notify.port import Hint
@@ -33,7 +33,9 @@ def store_time(attempt: Attempt, environment: Environment) -> datetime:
 def settlement_of(attempt: Attempt, outcome: Outcome, environment: Environment) -> Settlement:
     """Return what an outcome writes. Raises what refuses it: a next step that is none, a time that no store keeps."""
     claimed = attempt.claimed
-    write = settle(outcome, claimed.policy.retry, claimed.failures, store_time(attempt, environment), environment.random)
+    # when it was claimed is as good as now where no time is asked for, and costs nothing
+    now = store_time(attempt, environment) if isinstance(outcome, Rescheduled) else claimed.claimed_at
+    write = settle(outcome, claimed.policy.retry, claimed.failures, now, environment.random)
     if isinstance(outcome, Continued):
         return Settlement(attempt.lease, write, then=outcome.then)
     if isinstance(outcome, Suspended):
@@ -64,7 +66,7 @@ def account(attempt: Attempt, settlement: Settlement, answer: Settled, counters:
     counters.add(count.SETTLED, label=write.event)
     if answer is Settled.FREED or answer is Settled.CANCELED:
         return _FREED
-    if write.event is Event.SUCCEED:  # nearly always
+    if write.event is Event.SUCCEED:
         return None
     if write.event in _RETRIES and write.error is not None:
         counters.add(count.RETRIES, label=write.error.code)

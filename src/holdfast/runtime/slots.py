@@ -38,6 +38,8 @@ LONGEST_WAIT: Final = 0.5
 FLAG_WITHIN: Final = 2.0
 AGAIN: Final = 0.25
 """Seconds between looks whether a handler that does not stop has committed its transaction."""
+WORTH_A_CLAIM: Final = 0.25
+"""The part of all that a worker may hold for which it claims while it still has jobs that wait for a slot."""
 LONGEST_TURN: Final = 0.005
 """Seconds one slot may run handlers that never suspend before it lets the others have a turn."""
 
@@ -71,6 +73,14 @@ class Slots:
         """Claimed, and waiting for a slot."""
         self._idle: deque[asyncio.Future[Attempt]] = deque()
         """Slots that wait for an attempt."""
+        self._wave = 1
+        """How many of them are woken next."""
+        self._handing_out = False
+        """Whether some will be woken when the event loop turns."""
+        self._held_off = False
+        """Whether the claimer was told that there is no room because some jobs were buffered."""
+        self._yielding = 0
+        """Slots that let the event loop turn and will go on with what is buffered."""
         self._usual_seconds = 0.0
         """How long handlers took of late."""
         self._stuck = 0
@@ -94,23 +104,56 @@ class Slots:
     # claiming
 
     def room(self) -> int:
-        """Return how many jobs more may be claimed: for free slots, and beyond them while jobs are short."""
+        """Return how many jobs more are to be claimed: for free slots, and beyond them while jobs are short.
+
+        None while a few would fit and some are still buffered: every claim is a transaction, and costs little more for many.
+        """
         ahead = self._prefetch if self._usual_seconds < SHORT else 0
-        return self._concurrency + ahead - len(self.held) - self._stuck
+        most = self._concurrency + ahead
+        room = most - len(self.held) - self._stuck
+        if self._buffer and room < WORTH_A_CLAIM * most:
+            self._held_off = room > 0
+            return 0
+        return room
 
     def take(self, claims: Sequence[Claimed], asked_at: float) -> None:
         """Take what was claimed by a request sent at this time (monotonic)."""
         attempts = []
         for claimed in claims:
-            attempt = Attempt(claimed, self._entries[claimed.task], asked_at)
+            attempt = Attempt.of(claimed, self._entries[claimed.task], asked_at)
             self.held[attempt.lease] = attempt
             attempts.append(attempt)
         self.taken(attempts)
         self._buffer.extend(attempts)
-        while self._buffer and self._idle:
+        if not self._handing_out:
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Wake slots for what is buffered: one at first, and twice as many whenever the event loop turned and some is left.
+
+        Waking a slot costs more than running a job that never suspends, and one slot runs all of those that are buffered.
+        """
+        self._handing_out = False
+        left = 0 if self._yielding else self._wave
+        while left and self._buffer and self._idle:
             slot = self._idle.popleft()
             if not slot.done():
-                slot.set_result(self._buffer.popleft())
+                slot.set_result(self._from_buffer())
+                left -= 1
+        if not self._buffer or not self._idle:
+            self._wave = 1
+            return
+        if not self._yielding:
+            self._wave *= 2
+        self._handing_out = True
+        self._loop.call_soon(self._hand_out)
+
+    def _from_buffer(self) -> Attempt:
+        attempt = self._buffer.popleft()
+        if self._held_off and not self._buffer:
+            self._held_off = False
+            self.freed()
+        return attempt
 
     interval = LONGEST_WAIT
 
@@ -129,30 +172,40 @@ class Slots:
 
     async def _slot(self) -> None:
         """Run one attempt after another; one that was abandoned ends with its handler."""
-        yielded_at = self._environment.monotonic()
+        task = _this_task()
+        monotonic = self._environment.monotonic
+        yielded_at = now = monotonic()
         while not self._closing:
-            try:
-                attempt = self._buffer.popleft() if self._buffer else await self._next_attempt()
-            except asyncio.CancelledError:
-                if self._closing:
-                    raise
-                _uncancel()
-                continue
+            if self._buffer:
+                attempt = self._from_buffer()
+            else:
+                try:
+                    attempt = await self._next_attempt()
+                except asyncio.CancelledError:
+                    if self._closing:
+                        raise
+                    _uncancel(task)
+                    continue
+                yielded_at = now = monotonic()
             try:
                 if attempt.lease in self.held and not attempt.finished:
-                    await self._run(attempt)
+                    now = await self._run(attempt, task, now)
             except asyncio.CancelledError:
                 if self._closing:
                     raise
-                _uncancel()  # left behind by a handler that cancelled the task it ran in: no reason to lose a slot
+                _uncancel(task)  # left behind by a handler that cancelled the task it ran in: no reason to lose a slot
             except Exception:
                 logger.exception("%s: an error of the worker's own; the job is given back", attempt, extra=attempt.context)
                 if not attempt.submitted and attempt.lease in self.held and attempt.commit is Commit.NONE:
                     self.settler.submit(attempt, Released("its worker failed"))
-            if self._environment.monotonic() - yielded_at > LONGEST_TURN:
+            if now - yielded_at > LONGEST_TURN:
                 # handlers that never suspend would keep the event loop from everybody else
-                await asyncio.sleep(0)
-                yielded_at = self._environment.monotonic()
+                self._yielding += 1
+                try:
+                    await asyncio.sleep(0)
+                finally:
+                    self._yielding -= 1
+                yielded_at = now = monotonic()
 
     async def _next_attempt(self) -> Attempt:
         future: asyncio.Future[Attempt] = self._loop.create_future()
@@ -164,13 +217,20 @@ class Slots:
                 self._buffer.appendleft(future.result())
             raise
 
-    async def _run(self, attempt: Attempt) -> None:
-        attempt.runner = asyncio.current_task()
+    async def _run(self, attempt: Attempt, task: asyncio.Task[Any], begun: float) -> float:
+        """Run an attempt that begins now, and return when that was over."""
+        attempt.runner = task
         self.running += 1
         self._base.counters.level(count.CONCURRENT, self.running)
-        begun = self._environment.monotonic()
         try:
-            ended = await self._ended(attempt)
+            channel = AttemptChannel(attempt, self.reporter, self._base)
+            try:
+                ended = await attempted(attempt, channel, self._environment, self._recall)
+            except asyncio.CancelledError as error:
+                if self._closing:
+                    raise
+                _uncancel(task)
+                ended = _cancelled(attempt, error)
             # from here on it is no longer to be stopped; its lease is still kept
             attempt.finished = not attempt.detached
             if attempt.reported and not attempt.detached and attempt.commit is Commit.NONE:
@@ -179,7 +239,8 @@ class Slots:
             self.running -= 1
             self._base.counters.level(count.CONCURRENT, self.running)
             attempt.runner = None
-            self._usual_seconds += 0.1 * (self._environment.monotonic() - begun - self._usual_seconds)
+            now = self._environment.monotonic()
+            self._usual_seconds += 0.1 * (now - begun - self._usual_seconds)
         if attempt.commit is Commit.DONE and ended.error is not None:
             tell_too_late(attempt, ended.error)
         if attempt.detached:
@@ -189,18 +250,7 @@ class Slots:
             tell(attempt, self.settler.submit(attempt, ended.outcome), ended.error)
         else:
             self._drop(attempt)
-
-    async def _ended(self, attempt: Attempt) -> Ended:
-        try:
-            channel = AttemptChannel(attempt, self.reporter, self._base)
-            return await attempted(attempt, channel, self._environment, self._recall)
-        except asyncio.CancelledError as error:
-            if self._closing:
-                raise
-            _uncancel()
-            if (reason := attempt.abort.reason) is not None:
-                return Ended(attempt.outcome_after(reason), error)
-            return Ended(Failed(Error("CancelledError", "the handler cancelled the asyncio task it runs in")), error)
+        return now
 
     async def _recall(self, attempt: Attempt) -> Recalled:
         """Read what earlier attempts left and what it waited for; nothing when it is to stop, for then it will not begin."""
@@ -346,8 +396,20 @@ def _nothing(*_: Any) -> None:
     """Do nothing: a hook that nobody has set."""
 
 
-def _uncancel() -> None:
-    """Forget every cancellation of the running asyncio task."""
+def _cancelled(attempt: Attempt, error: BaseException) -> Ended:
+    """Return how an attempt ended whose asyncio task was cancelled, by its worker or by its own handler."""
+    if (reason := attempt.abort.reason) is not None:
+        return Ended(attempt.outcome_after(reason), error)
+    return Ended(Failed(Error("CancelledError", "the handler cancelled the asyncio task it runs in")), error)
+
+
+def _this_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
-    while task is not None and task.cancelling():
+    assert task is not None  # noqa: S101  slots are asyncio tasks
+    return task
+
+
+def _uncancel(task: asyncio.Task[Any]) -> None:
+    """Forget every cancellation of a slot."""
+    while task.cancelling():
         task.uncancel()

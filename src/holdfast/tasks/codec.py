@@ -35,6 +35,7 @@ class ArgsCodec:
 
     __slots__ = (
         "_arguments",
+        "_given",
         "_names",
         "_parameters",
         "_positional_only",
@@ -85,6 +86,9 @@ class ArgsCodec:
         self._names = tuple(parameter.name for parameter in parameters)
         self._positional_only = frozenset(parameter.name for parameter in parameters if parameter.positional_only)
         self._arguments = _struct_of(parameters)
+        # decided once: where nothing can be left out there is nothing to look for
+        required = all(parameter.required for parameter in parameters)
+        self._given: Callable[[Any], dict[str, Any]] = msgspec.structs.asdict if required else _given_by_name
         self._text = JsonText(
             self._arguments,
             shape=_any_of(shapes),
@@ -117,7 +121,7 @@ class ArgsCodec:
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Give `args, kwargs` to call the function with; injected parameters are added to `kwargs` by the caller."""
         try:
-            kwargs = dict(_given(self._read(text)))
+            kwargs = self._given(self._read(text))
         except BadArgs:
             self._refuse_foreign(text)
             raise
@@ -193,7 +197,7 @@ class ResultCodec:
     With a `sealer` the text is sealed, for this task: the result of another one is to be opened before it comes here.
     """
 
-    __slots__ = ("_read", "_sealer", "_task", "_text", "_write")
+    __slots__ = ("_nothing", "_read", "_sealer", "_task", "_text", "_write")
 
     @classmethod
     def of(
@@ -222,10 +226,18 @@ class ResultCodec:
         )
         self._write: Callable[[Any], str] = self._text.encode if sealer is None else self._stored
         self._read: Callable[[str], Any] = self._text.decode if sealer is None else self._restored
+        # what most functions return is encoded once
+        self._nothing = self._text_of_nothing() if sealer is None else None
 
     def encode(self, value: Any) -> str:
         """Give the text of a result."""
-        return self._write(value)
+        return self._nothing if value is None and self._nothing is not None else self._write(value)
+
+    def _text_of_nothing(self) -> str | None:
+        try:
+            return self._text.encode(None)
+        except BadResult:
+            return None
 
     def decode(self, text: str) -> Any:
         """Give the result of a text."""
@@ -262,8 +274,12 @@ def _struct_of(parameters: list[Parameter]) -> type[msgspec.Struct]:
     return msgspec.defstruct("Args", fields(keyword_only=False), bases=(base,), forbid_unknown_fields=True)
 
 
+def _given_by_name(arguments: msgspec.Struct) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(arguments).items() if value is not msgspec.UNSET}
+
+
 def _given(arguments: msgspec.Struct) -> Iterable[tuple[str, Any]]:
-    return [(name, value) for name, value in msgspec.structs.asdict(arguments).items() if value is not msgspec.UNSET]
+    return _given_by_name(arguments).items()
 
 
 def _the_result(value: Any) -> Iterable[tuple[str, Any]]:

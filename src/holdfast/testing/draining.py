@@ -328,7 +328,7 @@ class _Drainer:
         )
         asked_at = self._environment.monotonic()
         for claimed in await self._store.claim(request):
-            return Attempt(claimed, self._entries[claimed.task], asked_at)
+            return Attempt.of(claimed, self._entries[claimed.task], asked_at)
         return None
 
     async def _run(self, attempt: Attempt) -> None:

@@ -34,7 +34,7 @@ CIRCLE: Final = "a step cannot wait for the end of its own chain, nor for what i
 """Why a continuation is refused that would close a circle of waiters."""
 
 
-class Settlement(msgspec.Struct, frozen=True):
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """One attempt's end: the lease it was run under and what to write.
 
     `then` comes with `Event.CONTINUE`: the next step. `signal` comes with `Event.SUSPEND`, where that waits for one.
