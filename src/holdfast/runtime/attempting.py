@@ -98,6 +98,7 @@ async def attempted(
             current_job.reset(token)
         if job is not None:
             job.close()
+            attempt.job = None  # which leads back to the attempt: without this only the garbage collector would free them
         if task is not None and attempt.abort.is_set():
             # whether the handler let our cancellation pass or swallowed it: the next one in this task must not inherit it
             while task.cancelling() > cancels:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast, overload
@@ -91,7 +92,7 @@ class Job:
         self._last_percent = -PROGRESS_STEP
         self._last_step = self._last_message = ""
         self._held_back: float | None = None
-        self._last_at = float("-inf")
+        self._last_at = -math.inf
         self._log: JobLog | None = None
         self._blockers = blockers
         self._signals = signals
