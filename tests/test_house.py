@@ -17,7 +17,8 @@ import pytest
 
 import holdfast
 from tests.support import postgres
-from tests.support.postgres import MAJORS, GivenServer, PostgresServer, StartError
+from tests.support.daemon import StartError
+from tests.support.postgres import MAJORS, GivenServer, PostgresServer
 
 pytest_plugins = ["pytester"]
 

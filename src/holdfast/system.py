@@ -7,32 +7,75 @@ import contextlib
 import random
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import UUID, uuid4
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID, SafeUUID, uuid4
 
-from uuid_utils.compat import uuid7
+from uuid_utils import uuid7
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 
+_NEW: Final = object.__new__
+_SET: Final = object.__setattr__
+_SAFE: Final = SafeUUID.unknown
+
 
 class ThreadRunner:
-    """A thread of its own for blocking calls, in turn."""
+    """A thread of its own for blocking calls, in turn.
+
+    An executor of the standard library would do, for a third more of the time that a short transaction on a file takes.
+    """
 
     def __init__(self, name: str) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._calls: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Run `function` in the thread and return what it gave."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+        """Run `function` in the thread and return what it gave. One whose caller is cancelled before its turn is not run."""
+        if self._closed:
+            raise RuntimeError(f"{self._thread.name} is closed")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._calls.put((function, future))
+        return await future
 
     def close(self) -> None:
-        """End the thread after what it is doing."""
-        self._pool.shutdown(wait=True)
+        """End the thread after what it was given."""
+        self._closed = True
+        self._calls.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            function, future = call
+            if not future.cancelled():
+                answer = _answer(function)
+                with contextlib.suppress(RuntimeError):  # the loop has ended: there is nobody left to tell
+                    future.get_loop().call_soon_threadsafe(_give, future, *answer)
+            # whoever asked must not be kept alive by a thread that waits for the next one
+            call = function = future = answer = None  # type: ignore[assignment]
+
+
+def _answer(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return function(), None
+    except BaseException as error:  # noqa: BLE001  handed to whoever asked
+        return None, error
+
+
+def _give(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if future.done():  # its caller was cancelled meanwhile
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)
 
 
 class SystemLoopThread:
@@ -97,7 +140,11 @@ class SystemEnvironment:
 
     def job_id(self) -> UUID:
         """Return a fresh job id: a UUIDv7, ordered by time."""
-        return uuid7()
+        # as uuid_utils.compat does it, in half the time: this is a sixth of what a call in a batch costs its caller
+        made = _NEW(UUID)
+        _SET(made, "int", uuid7().int)
+        _SET(made, "is_safe", _SAFE)
+        return made
 
     def runner(self, name: str) -> ThreadRunner:
         """Start a thread."""

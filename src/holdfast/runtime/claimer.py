@@ -123,7 +123,7 @@ class Claimer:
                 self._look = self._hinted = False
                 next_look, next_heed = now + self._pause_between_looks(), now + HEED
             try:
-                taken = await self._claim(min(room, MOST_AT_ONCE), look=look)
+                taken = await self._claim(min(room, MOST_AT_ONCE), look=look, hurry=hinted and not more)
             except (StoreUnavailable, SchemaError) as error:
                 self._look = more = True
                 await wait_for_event(self._stop, self._backoff.failed(error))
@@ -154,7 +154,7 @@ class Claimer:
         seconds = self._claims.poll if self._notifier.healthy else self._claims.poll_unhinted
         return seconds * (0.9 + 0.2 * self._environment.random())
 
-    async def _claim(self, limit: int, *, look: bool) -> int:
+    async def _claim(self, limit: int, *, look: bool, hurry: bool) -> int:
         if self._unsure:
             await self._give_back_unknown()
         first, retries_first = self._turns.next()
@@ -165,6 +165,7 @@ class Claimer:
             queues=self._claims.queues,
             capabilities=frozenset(self._claims.worker.capabilities),
             look=look,
+            hurry=hurry,
             first=first,
             retries_first=retries_first,
         )

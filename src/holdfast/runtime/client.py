@@ -62,7 +62,8 @@ class Client:
 
     async def enqueue(self, jobs: Sequence[NewJob], caps: Mapping[str, int]) -> list[Enqueued]:
         """Enqueue jobs, all or none; concurrent callers share a commit, and each caller's jobs stand or fall alone."""
-        await self.open()
+        if not self._opened:
+            await self.open()
         return await self._enqueuer.enqueue(jobs, caps) if jobs else []
 
     # looking

@@ -53,13 +53,13 @@ class Enqueuer:
 
     async def enqueue(self, jobs: Sequence[NewJob], caps: Mapping[str, int]) -> list[Enqueued]:
         """Enqueue jobs, all or none. Callers that come while another's are being written share the next commit."""
-        future: asyncio.Future[list[Enqueued]] = asyncio.get_running_loop().create_future()
-        future.add_done_callback(_retrieved)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Enqueued]] = loop.create_future()
         self._waiting.append(Asked(jobs, caps, future))
         if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.create_task(self._flush(), name="holdfast-enqueue")
-        # a caller that is cancelled does not take back what is being written, and its neighbours go on
-        return await asyncio.shield(future)
+            self._flushing = loop.create_task(self._flush(), name="holdfast-enqueue")
+        # a caller that is cancelled gives up the answer alone: what is being written is not taken back, its neighbours go on
+        return await future
 
     async def close(self) -> None:
         """Wait until what was asked for is written."""
@@ -122,10 +122,10 @@ class Enqueuer:
 
     async def _write(self, batch: Sequence[Asked]) -> None:
         """Enqueue what callers asked for in one call, and answer them."""
-        jobs = [job for asked in batch for job in asked.jobs]
-        caps = {queue: cap for asked in batch for queue, cap in asked.caps.items()}
         if not batch:
             return
+        jobs = batch[0].jobs if len(batch) == 1 else [job for asked in batch for job in asked.jobs]
+        caps = {queue: cap for asked in batch for queue, cap in asked.caps.items()}
         answers = await self._store.enqueue(jobs, caps=caps or None)
         if hint := hint_of(jobs, answers):
             self._notifier.hint(hint)
@@ -142,6 +142,8 @@ class Enqueuer:
 def hint_of(jobs: Sequence[NewJob], answers: Sequence[Enqueued], *, unseen: bool = False) -> Hint:
     """Return what workers should hear of jobs that were enqueued; `unseen`: where no settlement saw the waiters among them."""
     created = [job for job, answer in zip(jobs, answers, strict=True) if answer.status is Enqueue.CREATED]
+    if not unseen and not any(job.delay or job.run_at is not None or job.after for job in created):
+        return Hint(frozenset([job.queue for job in created]))
     return Hint(
         # a waiter is ready at once where all it was to wait for had ended, and so is a job whose time has passed
         frozenset(job.queue for job in created if not job.delay),
@@ -156,9 +158,4 @@ def _fail(batch: Sequence[Asked], error: Exception) -> None:
     for asked in batch:
         if not asked.future.done():
             asked.future.set_exception(error)
-
-
-def _retrieved(future: asyncio.Future[list[Enqueued]]) -> None:
-    # a caller that was cancelled meanwhile does not ask for the error any more
-    if not future.cancelled():
-        future.exception()
+            asked.future.exception()  # looked at: a caller that is cancelled meanwhile does not ask for it any more

@@ -44,6 +44,8 @@ LATER: Final = 5.0
 LAST_BEAT: Final = 2.0
 PEEK: Final = 0.5
 """Seconds between looks at held jobs while things change."""
+PEEK_REST: Final = 40
+"""Times as long as a look took, until the next: on SQLite heartbeats are changes too, and 20,000 jobs take long to look at."""
 GUARD: Final = 0.25
 """Seconds between looks at the clock while jobs run."""
 
@@ -81,7 +83,11 @@ class Heartbeat:
         self._peek_at = 0.0
         self._beat_at = 0.0
         self._sleeps_until = 0.0
-        self._guard_rests = False
+        self._guard_sleeps_until = 0.0
+        self._in_time_until = 0.0
+        """Until then nothing runs out of time that was held when all of it was last looked at. Of the heartbeat's thread."""
+        self._new_in_time_until = math.inf
+        """The same of what was claimed since. Lowered on the worker's event loop."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -91,11 +97,15 @@ class Heartbeat:
         """Take note of new leases: one of them may be due before the next beat. From the worker's event loop."""
         if self._thread is None:
             return
-        if min(attempt.extend_at for attempt in attempts) < self._sleeps_until:
+        # all were claimed in this moment: those with the same lease and time-out come due in the same moment
+        kinds = {(one.claimed.lease_seconds, one.claimed.policy.timeout): one for one in attempts}.values()
+        in_time_until = min(_in_time_until(one) for one in kinds)
+        self._new_in_time_until = min(self._new_in_time_until, in_time_until)
+        if min(one.extend_at for one in kinds) < self._sleeps_until:
             self._sleeps_until = 0.0
             self._thread.call(self._wake_all)
-        elif self._guard_rests:
-            self._guard_rests = False
+        elif in_time_until < self._guard_sleeps_until:
+            self._guard_sleeps_until = 0.0
             self._thread.call(self._guard_wake.set)
 
     def hurry(self) -> None:
@@ -143,7 +153,7 @@ class Heartbeat:
             self._sleeps_until = math.inf  # before looking: what is claimed meanwhile must wake it
             try:
                 if not opened:
-                    await self._in_time(store.open())
+                    await self._in_time(store.open(), self._at_stake())
                     opened = True
                 await self._extend_due(store)  # before anything that might take long or fail
                 await self._side_jobs(store)
@@ -171,9 +181,9 @@ class Heartbeat:
         except (HoldfastError, TimeoutError) as error:
             logger.warning("the last counters could not be written: %s", str(error) or "the store does not answer")
 
-    async def _in_time(self, call: Awaitable[T]) -> T:
+    async def _in_time(self, call: Awaitable[T], at_stake: float) -> T:
         """Bound a call by what is at stake: a line that is silently dead must not cost leases that another one could save."""
-        seconds = min(SLOWEST, max(0.5, self._at_stake() / 4))
+        seconds = _bound(at_stake)
         try:
             async with asyncio.timeout(seconds):
                 return await call
@@ -183,7 +193,7 @@ class Heartbeat:
     async def _side_jobs(self, store: Store) -> None:
         """Give the sign of life and look at held jobs: neither may keep leases from being extended."""
         try:
-            async with asyncio.timeout(min(SLOWEST, max(0.5, self._at_stake() / 4))):
+            async with asyncio.timeout(_bound(self._at_stake())):
                 await self._beat(store)
                 await self._look(store)
         except TimeoutError:
@@ -242,18 +252,21 @@ class Heartbeat:
             views = await store.get([attempt.lease.job_id for attempt in batch])
             if any(_touched(attempt, view) for attempt, view in zip(batch, views, strict=True)):
                 self._urgent = True
+        took = self._environment.monotonic() - now
+        self._peek_at = now + max(PEEK, min(PEEK_REST * took, 2 * BEAT))
 
     async def _extend_due(self, store: Store) -> None:
         """Extend what is due soon, all in one statement; or everything, when somebody said that a lease was touched."""
         urgent, self._urgent = self._urgent, False
         now = self._environment.monotonic()
         due = [one for one in self._extendable() if urgent or one.extend_at <= now + one.claimed.lease_seconds / 6]
+        given_up_at = now + self._at_stake()  # of all that is held, and so found once, not for every batch
         for start in range(0, len(due), BATCH):
-            await self._extend(store, due[start : start + BATCH])
+            await self._extend(store, due[start : start + BATCH], given_up_at)
 
-    async def _extend(self, store: Store, attempts: Sequence[Attempt]) -> None:
+    async def _extend(self, store: Store, attempts: Sequence[Attempt], given_up_at: float) -> None:
         asked_at = self._environment.monotonic()
-        answers = await self._in_time(store.extend([attempt.lease for attempt in attempts]))
+        answers = await self._in_time(store.extend([attempt.lease for attempt in attempts]), given_up_at - asked_at)
         self._counters.add(count.HEARTBEATS)
         for attempt, answer in zip(attempts, answers, strict=True):
             reason = reason_of(answer.hold)
@@ -273,31 +286,57 @@ class Heartbeat:
         """Watch the clock while jobs run, whatever the store or the event loop is doing."""
         while not self._stopping:
             self._guard_wake.clear()
-            self._guard_rests = True  # before looking: what is claimed meanwhile must wake it
-            soonest = self._guard()
+            self._guard_sleeps_until = math.inf  # before looking: what is claimed meanwhile must wake it
+            rest = self._guard()
             await self._watchdog.check(store, list(self._held.values()))
-            self._guard_rests = soonest is None
-            await wait_for_event(self._guard_wake, soonest)
+            if rest is not None:
+                self._guard_sleeps_until = self._environment.monotonic() + rest
+            await wait_for_event(self._guard_wake, rest)
 
     def _guard(self) -> float | None:
-        """Stop what ran out of time; returns when to look again, `None` while nothing is held."""
+        """Stop what ran out of time; returns when to look again, `None` while nothing is held.
+
+        All that is held is looked at only when some of it may have run out: what is held was in time when it was last looked
+        at, and is extended meanwhile, never shortened. Otherwise 20,000 leases would be gone through four times a second.
+        """
+        if not self._held:
+            return None
         now = self._environment.monotonic()
-        soonest: float | None = None
+        if now >= min(self._in_time_until, self._new_in_time_until):
+            self._new_in_time_until = math.inf  # before looking: what is claimed meanwhile may not be seen
+            self._in_time_until = self._stop_overdue(now)
+        return max(0.0, min(GUARD, self._in_time_until - now, self._new_in_time_until - now))
+
+    def _stop_overdue(self, now: float) -> float:
+        """Stop what ran out of time; returns until when nothing else does."""
+        soonest = math.inf
         for attempt in list(self._held.values()):
-            guard = min(GUARD, attempt.claimed.policy.timeout or GUARD)
-            soonest = min(soonest or guard, guard)
-            if attempt.finished or attempt.abort.is_set() or attempt.commit is not Commit.NONE:
+            if attempt.finished or attempt.abort.is_set():
                 continue
-            if now >= attempt.held_until - attempt.margin:
+            if attempt.commit is not Commit.NONE:
+                if attempt.commit is Commit.UNDER_WAY:  # it may yet fail, and then go on
+                    soonest = min(soonest, now + GUARD)
+            elif now >= attempt.held_until - attempt.margin:
                 self._abort(attempt, AbortReason.EXPIRED)
             elif attempt.deadline is not None and now >= attempt.deadline:
                 self._abort(attempt, AbortReason.TIMEOUT)
             else:
-                ends = [attempt.held_until - attempt.margin - now]
-                if attempt.deadline is not None:
-                    ends.append(attempt.deadline - now)
-                soonest = min([soonest, *ends])
+                soonest = min(soonest, _in_time_until(attempt, now))
         return soonest
+
+
+def _bound(at_stake: float) -> float:
+    """Return how many seconds a call may take when leases must be given up in so many."""
+    return min(SLOWEST, max(0.5, at_stake / 4))
+
+
+def _in_time_until(attempt: Attempt, now: float = 0.0) -> float:
+    """Return when it runs out of time; of one that has not begun, the earliest moment at which it might."""
+    end = attempt.held_until - attempt.margin
+    if attempt.deadline is not None:
+        return min(end, attempt.deadline)
+    timeout = attempt.claimed.policy.timeout
+    return end if timeout is None else min(end, max(now, attempt.claimed_at) + timeout)
 
 
 def _touched(attempt: Attempt, view: JobView | None) -> bool:

@@ -9,6 +9,8 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 from uuid import UUID
 
+import msgspec
+
 from holdfast.core.job import BlockerPolicy, NewJob, OnConflict, Policy, Unique
 from holdfast.errors import BadArgs, BadJob, BadTask
 from holdfast.tasks.group import Group
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.tasks.handle import Desk
     from holdfast.tasks.options import QueueOptions
     from holdfast.tasks.sealing import Sealer
-    from holdfast.tasks.task import Task
+    from holdfast.tasks.task import Task  # noqa: TC004  a call is never decoded, so nobody evaluates what its fields are
 
     Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -69,16 +71,13 @@ class Producer(Protocol):
         ...
 
 
-class Call(Generic[R_co]):
+class Call(msgspec.Struct, Generic[R_co], eq=False):
     """A task with its args, checked and ready to be enqueued. Enqueuing the same call twice makes one job."""
 
-    __slots__ = ("conn", "job", "task")
-
-    def __init__(self, task: Task[..., R_co], job: NewJob, conn: Any = None) -> None:
-        self.task = task
-        self.job = job
-        self.conn = conn
-        """What `options(conn=…)` or `options(using=…)` gave: the transaction it belongs to."""
+    task: Task[..., R_co]
+    job: NewJob
+    conn: Any = None
+    """What `options(conn=…)` or `options(using=…)` gave: the transaction it belongs to."""
 
     def __repr__(self) -> str:
         return f"<Call of {self.job.task} {short(self.job.args)}>"
@@ -87,7 +86,7 @@ class Call(Generic[R_co]):
 class BoundTask(Generic[P, R]):
     """A task with options for the jobs to come: what `task.options(…)` returns."""
 
-    __slots__ = ("_conn", "_fixed", "_id", "_key", "_key_is_template", "_producer", "_queue", "_unique", "task")
+    __slots__ = ("_conn", "_fixed", "_id", "_key", "_key_is_template", "_models", "_producer", "_queue", "_unique", "task")
 
     def __init__(self, task: Task[P, R], changes: JobOptions, producer: Producer) -> None:
         declared = task.options_declared
@@ -127,6 +126,8 @@ class BoundTask(Generic[P, R]):
             "expires_in": _optional(expires_in),
             "after": tuple(_blockers(changes["after"])) if "after" in changes else (),
         }
+        self._models: dict[bool, NewJob] = {}
+        """A checked job for others to be made like, by whether its queue is `fifo`: that may be said after the task."""
         if self._key is None and (about := sorted(_KEY_OPTIONS & set(changes))):
             raise BadJob("says something about a key, and there is none: give key= too", path=about[0], task=task.name)
         if "on_blocker_failure" in changes and "after" not in changes:
@@ -160,12 +161,18 @@ class BoundTask(Generic[P, R]):
     def call_encoded(self, text: str, *, chain: bool = False) -> Call[R]:
         """Return a call whose args are JSON text from the codec; with `chain` it is the first step of one."""
         queue = self._producer.queue_options(self._queue)
+        fifo = queue is not None and queue.fifo
+        if self._key is None and self._id is None and not chain:
+            model = self._models.get(fifo)
+            if model is None:
+                model = self._models[fifo] = NewJob(id=_ANY_ID, fifo=fifo, **self._fixed)
+            return Call(self.task, model.like(self._producer.new_id(), text), self._conn)
         job_id = self._producer.new_id() if self._id is None else self._id
         job = NewJob(
             id=job_id,
             args=text,
             unique=None if self._key is None else self._unique_of(text),
-            fifo=queue is not None and queue.fifo,
+            fifo=fifo,
             chain_id=job_id if chain else None,
             **self._fixed,
         )

@@ -88,7 +88,7 @@ class Task(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Return the run that `enqueue` would ask for, for `app.enqueue_many`."""
-        return self._plain.call(*args, **kwargs)
+        return self._plain.call_encoded(self.args.encode(*args, **kwargs))
 
     def options(self, **changes: Unpack[JobOptions]) -> BoundTask[P, R]:
         """Return the task with other options for the jobs enqueued through it."""

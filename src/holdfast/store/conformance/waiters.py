@@ -267,6 +267,18 @@ class Waiters(Subject):
 
         assert await world.state(waiter) is State.READY
 
+    async def test_those_canceled_with_their_blocker_are_canceled_themselves_also_when_one_is_named_twice(
+        self, world: World
+    ) -> None:
+        blocker = (await blockers(world, 1))[0]
+        waiter = await world.waiter(blocker)
+
+        answers = await world.store.cancel([blocker, waiter, waiter])
+
+        assert answers == [Answer.DONE, Answer.DONE, Answer.REFUSED]
+        assert await world.events(waiter) == [Event.ENQUEUE_BLOCKED, Event.CANCEL]
+        await world.check_log(waiter, blocker)
+
     async def test_diamond_runs_its_end_once(self, world: World) -> None:
         top = (await blockers(world, 1))[0]
         left, right = await world.waiter(top, task="left"), await world.waiter(top, task="right")

@@ -19,7 +19,7 @@ class Enqueue(StrEnum):
     """Its unique key is taken; the answer names the job that holds it."""
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """The answer to one job of an enqueue: `job_id` is the job that now stands for it."""
 
     status: Enqueue

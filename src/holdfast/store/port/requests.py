@@ -128,7 +128,9 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker asks for: at most `limit` jobs of these tasks (and queues: `None` for all) that it can run.
 
     `look` asks the store to look for itself before it answers, instead of trusting what it saw within the last second:
-    on a notification, on a poll, after idling. `first` and `retries_first` are for `core.fairness.order`.
+    on a notification, on a poll, after idling. `hurry` says with it that a moment ago there was nothing, and that now there
+    is a hint of work: a store for which a look takes long may first try what it knows, by priority. `first` and
+    `retries_first` are for `core.fairness.order`.
     """
 
     worker: UUID
@@ -137,6 +139,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     queues: frozenset[str] | None = None
     capabilities: frozenset[str] = frozenset()
     look: bool = False
+    hurry: bool = False
     first: str | None = None
     """The queue whose lanes come first this time."""
     retries_first: bool = False

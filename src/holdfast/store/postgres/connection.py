@@ -13,7 +13,7 @@ from holdfast.errors import BadJob, BadUrl, HoldfastError, SchemaError, StoreUna
 from holdfast.store.postgres.scripts import wrong_level
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from holdfast.core.environment import Environment
 
@@ -53,6 +53,13 @@ CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 """Rolled back whole by the server: the operation is simply made again."""
 
 MOST_CONFLICTS: Final = 20
+
+MOST_KEPT: Final = 2
+"""Connections that are kept at hand between operations: to have one from the driver's pool and to give it back costs the client
+about as much as a short statement."""
+
+KEPT_SECONDS: Final = 300.0
+"""After which a connection that was not used is closed, as the driver's pool does with those that it holds."""
 
 LEVEL: Final = {"default_transaction_isolation": "read committed"}
 """What every protocol here relies on, whatever the database or the role says: a statement sees what was committed before it."""
@@ -104,6 +111,12 @@ class Connections:
         self._begins = False
         """Whether the level has to be said with each transaction, also around a statement that is one of its own."""
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._kept: list[Connection] = []
+        """Connections of the pool that nobody uses; the last one was used last."""
+        self._kept_used = 0.0
+        self._kept_check: asyncio.TimerHandle | None = None
+        self._wanted = 0
+        """How many wait for a connection of the pool: then none is kept."""
         self._opening = asyncio.Lock()
         self._down = False
         self.back_since: float | None = None
@@ -166,6 +179,11 @@ class Connections:
         pool, self._pool = self._pool, None
         if pool is None:
             return
+        if self._kept_check is not None:
+            self._kept_check.cancel()
+            self._kept_check = None
+        while self._kept:
+            await pool.release(self._kept.pop())
         try:
             await asyncio.wait_for(pool.close(), timeout=2.0)
         except TimeoutError:
@@ -186,8 +204,7 @@ class Connections:
         started = self._environment.monotonic()
         for attempt in range(MOST_CONFLICTS):
             try:
-                async with self._acquired(self._pool, started) as connection:
-                    result = await operation(connection)
+                result = await self._with_connection(self._pool, started, operation)
             except CONFLICTS as error:
                 if attempt == MOST_CONFLICTS - 1:
                     raise self._unavailable(error, started) from error
@@ -210,22 +227,61 @@ class Connections:
                 return result
         raise AssertionError("unreachable")
 
-    @contextlib.asynccontextmanager
-    async def _acquired(self, pool: asyncpg.Pool[asyncpg.Record], started: float) -> AsyncIterator[Connection]:
-        """Take a connection from the pool. What the server says while connecting is about that, not about the schema."""
+    async def _with_connection(
+        self, pool: asyncpg.Pool[asyncpg.Record], started: float, operation: Callable[[Connection], Awaitable[T]]
+    ) -> T:
+        """Run `operation` with a connection that is at hand, or one of the pool."""
+        connection = self._at_hand() or await self._acquired(pool, started)
         try:
-            connection = await pool.acquire(timeout=self._timeout)
+            result = await operation(connection)
+        except BaseException as error:
+            if isinstance(error, (TimeoutError, asyncio.CancelledError)):
+                # whether the statement still runs cannot be asked over a line that may be dead: it is not used again
+                connection.terminate()
+            await pool.release(connection)
+            raise
+        if not self._keep_at_hand(pool, connection):
+            await pool.release(connection)
+        return result
+
+    async def _acquired(self, pool: asyncpg.Pool[asyncpg.Record], started: float) -> Connection:
+        """Take a connection from the pool. What the server says while connecting is about that, not about the schema."""
+        self._wanted += 1
+        try:
+            return await pool.acquire(timeout=self._timeout)
         except asyncpg.PostgresError as error:
             self._lost()
             raise self._unavailable(error, started) from error
-        try:
-            yield connection
-        except (TimeoutError, asyncio.CancelledError):
-            # whether the statement still runs cannot be asked over a line that may be dead: this connection is not used again
-            connection.terminate()
-            raise
         finally:
-            await pool.release(connection)
+            self._wanted -= 1
+
+    def _at_hand(self) -> Connection | None:
+        """Return a connection that was kept, the one that was used last; those that were lost meanwhile are let go."""
+        while self._kept:
+            connection = self._kept.pop()
+            if _usable(connection):
+                return connection
+        return None
+
+    def _keep_at_hand(self, pool: asyncpg.Pool[asyncpg.Record], connection: Connection) -> bool:
+        """Keep a connection for the next operation; False: it belongs back into the pool, where others wait for one."""
+        if self._wanted or len(self._kept) >= MOST_KEPT or self._pool is not pool:
+            return False
+        self._kept.append(connection)
+        self._kept_used = self._environment.monotonic()
+        if self._kept_check is None:
+            self._kept_check = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._let_go_of_unused)
+        return True
+
+    def _let_go_of_unused(self) -> None:
+        """Close what is kept where it has not been used for long."""
+        self._kept_check = None
+        rest = self._kept_used + KEPT_SECONDS - self._environment.monotonic()
+        if rest > 0:
+            self._kept_check = asyncio.get_running_loop().call_later(rest, self._let_go_of_unused)
+            return
+        while (connection := self._at_hand()) is not None:
+            connection.terminate()  # the pool learns of it by itself
 
     async def borrow(self) -> Connection:
         """Take a connection out of the pool, which is made when it is first asked for; it must be given back."""
@@ -294,6 +350,13 @@ class Connections:
         elif isinstance(error, REFUSED):
             fix = "Check the names of database and role in the URL, and the password"
         return StoreUnavailable(self.target, self._environment.monotonic() - started, _cause(error), fix=fix)
+
+
+def _usable(connection: Connection) -> bool:
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:  # the pool has taken it back, as it does by itself when it is lost
+        return False
 
 
 async def _reset(connection: asyncpg.Connection[asyncpg.Record]) -> None:

@@ -109,10 +109,15 @@ class Handle:
         try:
             return await scripts.drive(script, fetch)
         except asyncpg.PostgresError as error:
-            refused = scripts.refusal(error.sqlstate or "", str(error), jobs, caps)
-            if refused is None:
+            if (refused := self._refused(error, jobs, caps)) is error:
                 raise
             raise refused from error
+
+    def _refused(
+        self, error: asyncpg.PostgresError, jobs: Sequence[NewJob], caps: Mapping[str, int] | None = None
+    ) -> Exception:
+        """Return what the server's refusal means; what is none of ours stays as it is."""
+        return scripts.refusal(error.sqlstate or "", str(error), jobs, caps) or error
 
     def _forget(self) -> None:
         self._lanes.forget()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -12,7 +12,7 @@ from holdfast.core.fairness import Head, order
 from holdfast.store.postgres.marks import Marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
     from holdfast.store.port import ClaimRequest
@@ -28,6 +28,10 @@ LOOK_SHARE: Final = 100
 LOOK_AT_LEAST_EVERY: Final = 5.0
 """A look that takes long (a long writing transaction keeps the base down) is repeated no sooner than 100 times its duration,
 but not put off for longer than this: lanes that nobody has seen yet wait for it."""
+
+
+SPARE_LANES: Final = 8
+"""So many lanes more than are needed at first glance are named: some are empty, or in somebody else's hands."""
 
 
 @dataclass(slots=True)
@@ -71,7 +75,9 @@ class Lane:
 
     def oldest(self) -> datetime | None:
         """Return since when its oldest job waits."""
-        return min((at for at in (self.head_at, self.front_at) if at is not None), default=None)
+        if self.front_at is None or (self.head_at is not None and self.head_at <= self.front_at):
+            return self.head_at
+        return self.front_at
 
 
 class Snapshot(NamedTuple):
@@ -172,15 +178,18 @@ class Lanes:
                 lane.front_at, lane.front_place = front_at, front_place or 0
         return True
 
-    def choose(self, request: ClaimRequest) -> list[Lane]:
+    def choose(self, request: ClaimRequest, *, blindly: bool = False) -> list[Lane]:
         """Return the lanes to claim from, in order: those that serve the request and are believed to hold something.
 
-        Of lanes whose heads wait equally long, the one with the lower place comes first.
+        Of lanes whose heads wait equally long, the one with the lower place comes first. `blindly`: also those that are
+        believed to be empty, as if something had just come; none where those are many, or have an order of their own to keep.
         """
+        serving = [lane for lane in self._lanes.values() if (blindly or lane.oldest() is not None) and lane.serves(request)]
+        if blindly and (len(serving) > SPARE_LANES or self._clock is None or any(lane.fifo for lane in serving)):
+            return []
         heads = [
-            Head(lane.entry, lane.priority, at, lane.queue, lane.retries)
-            for lane in sorted(self._lanes.values(), key=lambda lane: lane.marks.hint)
-            if (at := lane.oldest()) is not None and lane.serves(request)
+            Head(lane.entry, lane.priority, lane.oldest() or cast("datetime", self._clock), lane.queue, lane.retries)
+            for lane in sorted(serving, key=lambda lane: lane.marks.hint)
         ]
         ordered = order(heads, self._turn, first=request.first, retries_first=request.retries_first)
         chosen = [self._lanes[head.lane] for head in ordered]
@@ -192,38 +201,55 @@ class Lanes:
         return list(self._lanes.values())
 
 
-def runs(lanes: Sequence[Lane]) -> Iterator[list[Lane]]:
-    """Split lanes, in order, into what one statement claims from: a `fifo` lane stands alone.
+def runs(lanes: Sequence[Lane], limit: int) -> Iterator[list[Lane]]:
+    """Split lanes, in order, into what one statement claims from, for a claim of `limit` jobs.
 
-    It may stop short at a job of an unknown task, and must not use up the limit of the lanes behind it.
+    A `fifo` lane stands alone: it may stop short at a job of an unknown task, and must not use up the limit of the lanes
+    behind it. Of the others the first statement names a few, as each is believed to hold something: a claim does not send and
+    read a hundred lanes to take all it wants from the first. Where those give too little, a second one names the rest.
     """
+    few = min(limit, SPARE_LANES) + SPARE_LANES
     for fifo, group in groupby(lanes, key=lambda lane: lane.fifo):
         if fifo:
             yield from ([lane] for lane in group)
-        else:
-            yield list(group)
+            continue
+        together = list(group)
+        yield together[:few]
+        if rest := together[few:]:
+            yield rest
 
 
-def claimed(lanes: Sequence[Lane], rows: Sequence[Row], limit: int) -> None:
-    """Take in what a claim brought: marks move behind the rows, lanes that were read to their end are believed empty."""
-    last: dict[int, tuple[int, datetime]] = {}
-    for row in rows:
-        entry, place, ready_at = row[0], row[1], row[2]
-        if entry not in last or last[entry][0] < place:
-            last[entry] = (place, ready_at)
+class Reached(NamedTuple):
+    """How far a claim came in one lane, or (its negative number) in a front."""
+
+    entry: int
+    place: int
+    ready_at: datetime
+    """Since when the last of what was taken waited."""
+
+
+def claimed(lanes: Sequence[Lane], reached: Iterable[Reached], *, full: bool) -> None:
+    """Take in what a claim brought: marks move behind its rows, lanes that were read to their end are believed empty.
+
+    `full`: it brought as much as it was asked for.
+    """
+    last: dict[int, Reached] = {}
+    for one in reached:
+        if one.entry not in last or last[one.entry].place < one.place:
+            last[one.entry] = one
     # lanes are read in order, each front first: a full claim read all before its last row to their end, and none behind it
     gave = [index for index, lane in enumerate(lanes) if lane.entry in last or -lane.entry in last]
-    stop = gave[-1] if len(rows) >= limit else len(lanes)
+    stop = gave[-1] if full else len(lanes)
     for index, lane in enumerate(lanes):
         front, main = last.get(-lane.entry), last.get(lane.entry)
         if main is not None:
-            lane.marks.took(main[0] + 1)
+            lane.marks.took(main.place + 1)
         if index < stop:
             lane.head_at = lane.front_at = None
         elif index == stop and main is not None:
-            lane.front_at, lane.head_at = None, main[1]
+            lane.front_at, lane.head_at = None, main.ready_at
         elif index == stop and front is not None:
-            lane.front_at, lane.front_place = front[1], front[0] + 1
+            lane.front_at, lane.front_place = front.ready_at, front.place + 1
 
 
 def _take_in(marks: Marks[int], first: int | None, reached: int, snapshot: Snapshot) -> None:

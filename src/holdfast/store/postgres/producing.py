@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.errors import StaleLease
-from holdfast.store.postgres import scripts
+import asyncpg
+
+from holdfast.errors import HoldfastError, StaleLease
+from holdfast.store.port import Enqueue, Enqueued
+from holdfast.store.postgres import rendering, scripts
 from holdfast.store.postgres.handle import Handle
-from holdfast.store.postgres.rendering import calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Lease
-    from holdfast.store.port import Enqueued
     from holdfast.store.postgres.connection import Connection
+
+
+class Repeated(HoldfastError):
+    """The id of a job is there already."""
 
 
 class Producing(Handle):
@@ -27,16 +32,42 @@ class Producing(Handle):
         """Create jobs in one transaction."""
         if not jobs and under is None:
             return []
+        answers = None
+        if under is None and not caps and rendering.alike(jobs):
+            answers = await self._enqueue_plain(jobs)
+        if answers is None:
+            answers = await self._enqueue_any(jobs, under, caps)
+        self._lanes.look_soon()
+        return answers
 
+    async def _enqueue_plain(self, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        """Create plain jobs; `None`: one of them is there already, and nothing was written."""
+        sql, parameters = self._sql(rendering.ENQUEUE_PLAIN), rendering.render_plain(jobs)
+
+        async def work(connection: Connection) -> None:
+            try:
+                await connection.fetch(sql, *parameters)
+            except asyncpg.UniqueViolationError as error:
+                raise Repeated from error
+            except asyncpg.PostgresError as error:
+                if (refused := self._refused(error, jobs)) is error:
+                    raise
+                raise refused from error
+
+        try:
+            await self._db.run(work)
+        except Repeated:
+            return None
+        return [Enqueued(Enqueue.CREATED, job.id) for job in jobs]
+
+    async def _enqueue_any(self, jobs: Sequence[NewJob], under: Lease | None, caps: Mapping[str, int] | None) -> list[Enqueued]:
         async def work(connection: Connection) -> list[Enqueued]:
             if under is not None:
                 await self._prove(connection, under)
             return await self._script(connection, scripts.enqueue(jobs, caps=caps), jobs, caps)
 
-        alone = under is None and not caps and len(list(calls(jobs))) == 1
-        answers = await (self._db.run if alone else self._db.in_transaction)(work)
-        self._lanes.look_soon()
-        return answers
+        alone = under is None and not caps and len(list(rendering.calls(jobs))) == 1
+        return await (self._db.run if alone else self._db.in_transaction)(work)
 
     async def _prove(self, connection: Connection, lease: Lease) -> None:
         """Hold a lease in place until the transaction ends; a settle, cancel or reap of it waits that long."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast.core.lease import Lease
+    from holdfast.core.settle import Write
     from holdfast.store.port import Settlement
 
 
@@ -31,6 +32,11 @@ ENQUEUE: Final = "SELECT job_id, answer, holder, chain FROM " + call(
     *("float8[]", "timestamptz[]", "text[]", "text[]", "float8[]", "text[]", "uuid[]", "text[]", "text[]", "float8[]"),
     *("int[]", "uuid[]", "int[]", "uuid[]", "text[]", "boolean"),
 )
+ENQUEUE_PLAIN: Final = "SELECT " + call(
+    "enqueue_plain",
+    *("bigint", "bigint", "text", "text", "smallint", "text", "bigint", "text", "uuid[]", "text[]", "text[]", "text[]"),
+)
+"""For jobs of which `alike` says so, in a transaction of the store's own."""
 CAP: Final = f"SELECT {call('cap', 'text[]', 'bigint[]', 'boolean')}"
 """Follows the enqueues of a call, in their transaction, where queues are capped."""
 TAKE_TURNS: Final = f"SELECT {call('take_turns', 'text[]', 'text[]')}"
@@ -48,7 +54,7 @@ MOST_TURNS: Final = 1000
 """Beyond this many keys one lock stands for all: the server has room for a limited number. In a caller's transaction none
 does, for it would be held as long as that is open: two that want the same keys in a circle are told so by the server."""
 
-_NULLS: Final = (None, "null")
+_NULLS: Final = frozenset({None, "null"})
 
 _encode = msgspec.json.Encoder().encode
 
@@ -90,7 +96,7 @@ def render(jobs: Sequence[NewJob], *, steps_of: Mapping[UUID, UUID], doubt: bool
         _column(jobs, lambda job: _float(job.unique.window) if job.unique else None),
         _column(jobs, lambda job: job.unique and job.unique.on_conflict.value),
         _column(jobs, lambda job: steps_of.get(job.id, job.chain_id)),
-        _column(jobs, lambda job: _encode(job.tags).decode() if job.tags else None),
+        _column(jobs, lambda job: _tags(job.tags)),
         _column(jobs, lambda job: job.trace),
         _column(jobs, lambda job: _float(job.expires_in)),
         [len(job.after) or None for job in jobs] if edges else None,
@@ -99,6 +105,44 @@ def render(jobs: Sequence[NewJob], *, steps_of: Mapping[UUID, UUID], doubt: bool
         [edge[2] for edge in edges] or None,
         [edge[3] for edge in edges] or None,
         doubt,
+    ]
+
+
+def alike(jobs: Sequence[NewJob]) -> bool:
+    """Tell whether jobs are plain and of one shape: ready at once, and different in no more than args, tags and trace."""
+    first = jobs[0]
+    task, queue, policy, lease = first.task, first.queue, first.policy, first.lease
+    priority, requires, fifo = first.priority, first.requires, first.fifo
+    # a loop, and the shape compared field by field: this is done for every job of every batch
+    for job in jobs:
+        if job.unique is not None or job.delay or job.run_at is not None or job.chain_id is not None:
+            return False
+        if job.after or job.expires_in is not None or job.task != task or job.queue != queue or job.lease != lease:
+            return False
+        if job.priority != priority or job.fifo is not fifo or job.requires != requires:
+            return False
+        if job.policy is not policy and job.policy != policy:
+            return False
+    return True
+
+
+def render_plain(jobs: Sequence[NewJob]) -> list[Any]:
+    """Return the parameters of `ENQUEUE_PLAIN`. What no job has is sent as NULL."""
+    shape = jobs[0]
+    lane = shape.lane
+    return [
+        lane,
+        shape.entry if shape.fifo else lane,
+        shape.queue,
+        shape.task,
+        shape.priority,
+        _encode(sorted(shape.requires)).decode() if shape.requires else "[]",
+        milliseconds(shape.lease),
+        policy_text(shape.policy),
+        [job.id for job in jobs],
+        [job.args for job in jobs],
+        _unless_none([_tags(job.tags) for job in jobs]),
+        _unless_none([job.trace for job in jobs]),
     ]
 
 
@@ -157,23 +201,41 @@ def standing(job: NewJob, stands_for: Mapping[UUID, UUID]) -> NewJob:
 def render_settle(settlements: Sequence[Settlement], *, reap: bool) -> list[Any]:
     """Return the parameters of one settle call. What all say is sent as NULL."""
     writes = [settlement.write for settlement in settlements]
-    errors = [write.error for write in writes]
-    plain = all(write.event is Event.SUCCEED for write in writes)
-    next_steps = [settlement.then and settlement.then.id for settlement in settlements]
-    signals = [settlement.signal for settlement in settlements]
+    results = [write.result for write in writes]
+    plain = all_succeeded(settlements)
     return [
         reap,
         *columns([settlement.lease for settlement in settlements]),
-        None if plain else [write.event.value for write in writes],
-        None if plain else [write.state.value for write in writes],
-        None if plain else [write.failures for write in writes],
-        None if plain else [write.front for write in writes],
-        None if plain else [_float(write.delay) for write in writes],
-        None if plain else [write.run_at for write in writes],
-        None if all(write.result in _NULLS for write in writes) else [write.result for write in writes],
-        None if plain else [error and error.code for error in errors],
-        None if plain else [error and error.message for error in errors],
-        None if plain else [error and (error.traceback or None) for error in errors],
+        *([None] * 6 if plain else _events(writes)),
+        None if _NULLS.issuperset(results) else results,
+        *([None] * 5 if plain else _reasons(settlements)),
+    ]
+
+
+def all_succeeded(settlements: Sequence[Settlement]) -> bool:
+    """Tell whether a batch is what most are: nothing but successes."""
+    return not [True for settlement in settlements if settlement.write.event is not Event.SUCCEED]
+
+
+def _events(writes: Sequence[Write]) -> list[Any]:
+    return [
+        [write.event.value for write in writes],
+        [write.state.value for write in writes],
+        [write.failures for write in writes],
+        [write.front for write in writes],
+        [_float(write.delay) for write in writes],
+        [write.run_at for write in writes],
+    ]
+
+
+def _reasons(settlements: Sequence[Settlement]) -> list[Any]:
+    errors = [settlement.write.error for settlement in settlements]
+    next_steps = [settlement.then and settlement.then.id for settlement in settlements]
+    signals = [settlement.signal for settlement in settlements]
+    return [
+        [error and error.code for error in errors],
+        [error and error.message for error in errors],
+        [error and (error.traceback or None) for error in errors],
         next_steps if any(next_steps) else None,
         signals if any(signals) else None,
     ]
@@ -205,8 +267,16 @@ def milliseconds(seconds: float) -> int:
 
 
 def _column(jobs: Sequence[NewJob], value: Callable[[NewJob], Any]) -> list[Any] | None:
-    values = [value(job) for job in jobs]
-    return None if all(item is None for item in values) else values
+    return _unless_none([value(job) for job in jobs])
+
+
+def _unless_none(values: list[Any]) -> list[Any] | None:
+    """Return a column, or `None` where there is nothing in it."""
+    return None if values.count(None) == len(values) else values
+
+
+def _tags(tags: tuple[str, ...]) -> str | None:
+    return _encode(tags).decode() if tags else None
 
 
 def _float(number: float | None) -> float | None:

@@ -89,8 +89,10 @@ def settle(settlements: Sequence[Settlement], *, reap: bool = False) -> Script[l
     leases = [settlement.lease for settlement in settlements]
     answers = [Settled.STALE] * len(settlements)
     for keep in rendering.without_repeats(leases):
-        batch = [settlements[index] for index in keep]
+        batch = settlements if len(keep) == len(settlements) else [settlements[index] for index in keep]
         rows = yield Statement(rendering.SETTLE, rendering.render_settle(batch, reap=reap))
+        if not rows and batch is settlements:  # nearly always
+            return [Settled.APPLIED] * len(settlements)
         said = {row[0]: Settled(row[1]) for row in rows if row[1] not in BESIDES}
         for index in keep:
             answers[index] = said.get(leases[index].job_id, Settled.APPLIED)

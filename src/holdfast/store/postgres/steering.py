@@ -94,18 +94,23 @@ class Steering(Handle):
         return await self._steer(job_ids, "SELECT * FROM {schema}.reopen($1, $2, $3)", terminal, said(by))
 
     async def _steer(self, job_ids: Sequence[UUID], template: str, *args: object) -> list[Answer]:
-        """Run a steering function over distinct ids; an id given again is answered in turn, by a second call."""
+        """Run a steering function over all ids at once; one that is given again is answered by a second call, after that.
+
+        Not one by one: the end of the first may end those that waited for it, and then their own turn would come too late.
+        """
         answers: list[Answer] = []
 
         async def work(connection: Connection) -> None:
             answers.clear()
-            if len(set(job_ids)) == len(job_ids):
-                said = {row[0]: row[1] for row in await connection.fetch(self._sql(template), job_ids, *args)}
-                answers.extend(Answer(said.get(job_id, Answer.NOT_FOUND)) for job_id in job_ids)
-                return
+            unanswered = dict.fromkeys(job_ids, Answer.NOT_FOUND)
+            rows = await connection.fetch(self._sql(template), list(unanswered), *args)
+            unanswered |= {row[0]: Answer(row[1]) for row in rows}
             for job_id in job_ids:
-                row = await connection.fetchrow(self._sql(template), [job_id], *args)
-                answers.append(Answer.NOT_FOUND if row is None else Answer(row[1]))
+                if job_id in unanswered:
+                    answers.append(unanswered.pop(job_id))
+                else:
+                    row = await connection.fetchrow(self._sql(template), [job_id], *args)
+                    answers.append(Answer.NOT_FOUND if row is None else Answer(row[1]))
 
         if job_ids:
             await self._db.in_transaction(work)

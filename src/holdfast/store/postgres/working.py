@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.job import policy_of
 from holdfast.core.lease import Claimed, Lease
-from holdfast.core.states import Event
 from holdfast.errors import KeyBusy, UnknownWorker
 from holdfast.store.port import Settled
 from holdfast.store.postgres import scripts
 from holdfast.store.postgres.handle import Handle, most
-from holdfast.store.postgres.lanes import claimed, runs
-from holdfast.store.postgres.rendering import without_repeats
+from holdfast.store.postgres.lanes import Reached, claimed, runs
+from holdfast.store.postgres.rendering import all_succeeded, without_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from asyncpg import Record
 
     from holdfast.store.port import ClaimRequest, Settlement
+    from holdfast.store.postgres.lanes import Lane
 
 
 class Working(Handle):
@@ -31,11 +31,17 @@ class Working(Handle):
         """Take ready jobs, lane by lane in their order."""
         if request.limit <= 0:
             return []
+        if request.hurry and (jobs := await self._claim_from(self._lanes.choose(request, blindly=True), request)):
+            self._lanes.look_soon()  # it knows of no lane that is new
+            return jobs
         if request.look or self._lanes.look_due(self._environment.monotonic()):
             await self._look()
+        return await self._claim_from(self._lanes.choose(request), request)
+
+    async def _claim_from(self, chosen: Sequence[Lane], request: ClaimRequest) -> list[Claimed]:
         worker = await self._worker_no(request.worker)
         jobs: list[Claimed] = []
-        for lanes in runs(self._lanes.choose(request)):
+        for lanes in runs(chosen, request.limit):
             limit = most(request.limit - len(jobs))
             numbers = [number for lane in lanes for number in lane.numbers()]
             marks = [mark for lane in lanes for mark in lane.starts()]
@@ -43,8 +49,13 @@ class Working(Handle):
             rows = await self._db.fetch(
                 self._sql("SELECT * FROM {schema}.claim($1, $2, $3, $4, $5)"), worker, numbers, marks, limit, tasks
             )
-            claimed(lanes, rows, limit)
-            jobs.extend(_in_order(rows, numbers))
+            given = _in_order(rows, numbers)
+            claimed(
+                lanes,
+                (Reached(row["entry"], max(row["places"]), row["last_ready_at"]) for row in rows),
+                full=len(given) >= limit,
+            )
+            jobs.extend(given)
             if len(jobs) >= request.limit:
                 break
         return jobs
@@ -72,13 +83,17 @@ class Working(Handle):
         refused: set[UUID] = set()
         answers: list[Settled] | None = None
         while answers is None:
-            given = [one for one in settlements if one.then is None or one.then.id not in refused]
+            given = settlements
+            if refused:
+                given = [one for one in settlements if one.then is None or one.then.id not in refused]
             try:
                 answers = await self._settle(given)
             except scripts.NextKeyTaken as taken:
                 refused |= taken.steps
             except KeyBusy:
                 answers = await self._settle_apart(given)
+        if not refused:
+            return answers
         left = iter(answers)
         kept = (one.then is None or one.then.id not in refused for one in settlements)
         return [next(left) if keep else Settled.KEY_TAKEN for keep in kept]
@@ -97,19 +112,49 @@ class Working(Handle):
     async def _settle(self, settlements: Sequence[Settlement], *, reap: bool = False) -> list[Settled]:
         if not settlements:
             return []
-        next_steps = [settlement.then for settlement in settlements if settlement.then is not None]
+        plain = all_succeeded(settlements)
+        next_steps = [] if plain else [settlement.then for settlement in settlements if settlement.then is not None]
         rounds = without_repeats([settlement.lease for settlement in settlements])
         alone = not next_steps and len(rounds) == 1
         answers = await (self._db.run if alone else self._db.in_transaction)(
             lambda connection: self._script(connection, scripts.settle(settlements, reap=reap), next_steps)
         )
-        if any(settlement.write.event is not Event.SUCCEED for settlement in settlements):
+        if not plain:
             self._lanes.look_soon()
         return answers
 
 
 def _in_order(rows: Sequence[Record], numbers: Sequence[int]) -> list[Claimed]:
-    """Return claimed jobs in the order of their lanes and places: a DELETE returns rows as they lie on the pages."""
+    """Return claimed jobs in the order of their lanes and places: the answer has them in the order of their ids."""
+    if len(rows) == 1 and _ascending(rows[0]["places"]):
+        return _claimed(rows[0])
     rank = {number: index for index, number in enumerate(numbers)}
-    ordered = sorted(rows, key=lambda row: (rank[row[0]], row[1])) if len(numbers) > 1 else sorted(rows, key=itemgetter(1))
-    return [Claimed(*(*row[3:11], policy_of(row[11]), *row[12:])) for row in ordered]
+    placed = [(rank[row["entry"]], place, job) for row in rows for place, job in zip(row["places"], _claimed(row), strict=True)]
+    placed.sort(key=itemgetter(0, 1))
+    return [job for _, _, job in placed]
+
+
+def _ascending(places: list[int]) -> bool:
+    return places == sorted(places)
+
+
+def _claimed(row: Record) -> list[Claimed]:
+    """Return the jobs of one row of the answer: what they share stands in it once, and what none has is NULL."""
+    (_, task, queue, priority, attempt, failures, policy, seconds, claimed_at, expires_at, *_) = row
+    common = policy_of(policy)
+    some = zip(row["ids"], row["tokens"], row["args"], row["created_ats"], strict=True)
+    if row["chains"] is None:
+        return [
+            Claimed(
+                id_, token, attempt, failures, task, queue, priority, args, common, seconds, created_at, claimed_at, expires_at
+            )
+            for id_, token, args, created_at in some
+        ]
+    others = zip(row["chains"], row["traces"], row["overdue"], row["blockers"], strict=True)
+    return [
+        Claimed(
+            *(id_, token, attempt, failures, task, queue, priority, args, common, seconds, created_at, claimed_at, expires_at),
+            *special,
+        )
+        for (id_, token, args, created_at), special in zip(some, others, strict=True)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.job import BlockerPolicy, OnConflict, policy_text
@@ -12,10 +13,11 @@ from holdfast.errors import BadJob, QueueFull, StaleLease
 from holdfast.store.port import Enqueue, Enqueued
 from holdfast.store.sqlite._sql import in_chunks, sql
 from holdfast.store.sqlite.moving import Standing, blocker_write, key_holder, landing, last_step, locate, move, settle_waiters
+from holdfast.store.sqlite.packing import listed, pack, portions
 from holdfast.store.sqlite.values import due, microseconds, names_text, uuid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     from holdfast.core.job import NewJob, Unique
@@ -58,7 +60,9 @@ def _check_depths(writing: Writing, caps: Mapping[str, int], queues: set[str]) -
 _WAITING_WORDS: Final = tuple(state.value for state in WAITING)
 
 
-def _known(writing: Writing, ids: Iterable[bytes]) -> set[bytes]:
+def _known(writing: Writing, ids: Sequence[bytes]) -> set[bytes]:
+    if not ids or writing.connection.execute(sql("enqueue.any_since"), (min(ids),)).fetchone() is None:
+        return set()
     return {
         job_id
         for statement, chunk in in_chunks("enqueue.known", ids)
@@ -87,6 +91,18 @@ def check_blockers(writing: Writing, jobs: Sequence[NewJob], known: set[bytes]) 
         chains.setdefault(job.id.bytes, None)
 
 
+@dataclass(slots=True)
+class Alike:
+    """Jobs that differ in nothing but id and args, to be written with one statement."""
+
+    columns: dict[str, object]
+    lane: int
+    entry: int
+    state: State
+    ids: list[bytes]
+    args: list[str]
+
+
 class Enqueuing:
     """One enqueue under way: plain jobs are gathered and written together, the others one by one, all in the order given."""
 
@@ -96,102 +112,121 @@ class Enqueuing:
         self._known = known
         self._stand_ins: dict[UUID, UUID] = {}
         """Jobs of this call whose key was taken, and who holds it."""
-        self._jobs: list[tuple[object, ...]] = []
-        self._ready: list[tuple[bytes, int]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have nothing gathered."""
+        self._alike: dict[tuple[object, ...], Alike] = {}
+        self._ready: dict[int, tuple[list[bytes], list[int]]] = {}
+        """Ids and the order in which they came, by lane."""
+        self._placed = 0
+        self._lanes: dict[int, tuple[object, ...]] = {}
         self._scheduled: list[tuple[int, bytes]] = []
         self._deadlines: list[tuple[int, bytes]] = []
         self._chains: list[tuple[bytes, bytes]] = []
         self._edges: list[tuple[bytes, bytes, int, int]] = []
-        self._lanes: dict[int, tuple[object, ...]] = {}
 
     def add(self, job: NewJob, *, step_of: bytes | None = None) -> None:
         """Take in one job and answer it; a later step of a chain comes with that chain."""
-        if job.id.bytes in self._known:
+        job_id, now = job.id.bytes, self.writing.now
+        if job_id in self._known:
             self.answers.append(Enqueued(Enqueue.REPEATED, job.id))
             return
-        run_at = due(self.writing.now, job.delay, job.run_at)
+        run_at = now if not job.delay and job.run_at is None else due(now, job.delay, job.run_at)
         if job.unique is not None:
             holder, run_at = self._take_key(job, job.unique, run_at, step_of)
             if holder is not None:
                 self._stand_ins.setdefault(job.id, holder)
                 self.answers.append(Enqueued(Enqueue.EXISTING, holder))
                 return
-        self._known.add(job.id.bytes)
+        self._known.add(job_id)
         if job.chain_id is not None:
-            self._chains.append((job.id.bytes, job.id.bytes))
-            step_of = job.id.bytes
+            self._chains.append((job_id, job_id))
+            step_of = job_id
         if job.after:
-            self._place_waiter(job, run_at, step_of)
+            self._place_waiter(job, job_id, run_at, step_of)
         else:
-            self._place(job, run_at, step_of)
+            self._place(job, job_id, run_at, step_of)
         self.answers.append(Enqueued(Enqueue.CREATED, job.id))
 
     def write(self) -> None:
         """Write what has been gathered."""
-        executemany, now = self.writing.connection.executemany, self.writing.now
-        if not self._jobs:
+        if not self._alike:
             return
+        writing = self.writing
+        execute, executemany = writing.connection.execute, writing.connection.executemany
         executemany(sql("enqueue.lane"), self._lanes.values())
-        executemany(sql("enqueue.job"), self._jobs)
-        if self._ready:
-            numbers = self.writing.numbers(len(self._ready))
-            rows = [(entry, seq, job_id, now) for (job_id, entry), seq in zip(self._ready, numbers, strict=True)]
-            executemany(sql("enqueue.ready"), rows)
-        if self._scheduled:
-            executemany(sql("enqueue.scheduled"), self._scheduled)
-        if self._deadlines:
-            executemany(sql("enqueue.deadline"), self._deadlines)
-        if self._chains:
-            executemany(sql("enqueue.chain"), self._chains)
-        if self._edges:
-            executemany(sql("enqueue.blocker"), self._edges)
-        for gathered in (self._jobs, self._ready, self._scheduled, self._deadlines, self._chains, self._edges):
-            gathered.clear()
-        self._lanes.clear()
+        for alike in self._alike.values():
+            for portion in portions(alike.ids, alike.args):
+                execute(sql("enqueue.job"), alike.columns | portion._asdict())
+            writing.count(alike.lane, None, alike.state, len(alike.ids))
+        if self._placed:
+            first = writing.numbers(self._placed)[0]
+            for lane, (ids, places) in self._ready.items():
+                line = {"lane": lane, "ids": pack(ids), "places": listed(places), "first": first, "now": writing.now}
+                execute(sql("enqueue.ready"), line)
+        for name, rows in (
+            ("enqueue.scheduled", self._scheduled),
+            ("enqueue.deadline", self._deadlines),
+            ("enqueue.chain", self._chains),
+            ("enqueue.blocker", self._edges),
+        ):
+            if rows:
+                executemany(sql(name), rows)
+        self._begin()
 
-    def _place(self, job: NewJob, run_at: int, chain: bytes | None, blockers: int | None = None) -> None:
+    def _place(self, job: NewJob, job_id: bytes, run_at: int, chain: bytes | None, blockers: int | None = None) -> None:
         """Put a job that waits for nobody where its time leaves it."""
         if run_at > self.writing.now:
-            self._gather(job, Event.ENQUEUE_LATER, chain, blockers)
-            self._scheduled.append((run_at, job.id.bytes))
-        else:
-            self._gather(job, Event.ENQUEUE, chain, blockers)
-            self._ready.append((job.id.bytes, job.entry))
+            self._gather(job, job_id, Event.ENQUEUE_LATER, chain, blockers)
+            self._scheduled.append((run_at, job_id))
+            return
+        entry = self._gather(job, job_id, Event.ENQUEUE, chain, blockers).entry
+        if (line := self._ready.get(entry)) is None:
+            line = self._ready[entry] = ([], [])
+        line[0].append(job_id)
+        line[1].append(self._placed)
+        self._placed += 1
 
-    def _gather(self, job: NewJob, born: Event, chain: bytes | None, blockers: int | None) -> State:
+    def _gather(self, job: NewJob, job_id: bytes, born: Event, chain: bytes | None, blockers: int | None) -> Alike:
+        key = (
+            *(born, job.queue, job.task, job.priority, job.fifo, job.lease, id(job.policy)),
+            *(job.requires, job.tags, job.trace, job.unique, chain, blockers),
+        )
+        if (alike := self._alike.get(key)) is None:
+            alike = self._alike[key] = self._unlike_others(job, born, chain, blockers)
+        alike.ids.append(job_id)
+        alike.args.append(job.args)
+        if job.expires_in is not None:
+            self._deadlines.append((due(self.writing.now, job.expires_in, None), job_id))
+        return alike
+
+    def _unlike_others(self, job: NewJob, born: Event, chain: bytes | None, blockers: int | None) -> Alike:
         lane, entry, unique = job.lane, job.entry, job.unique
         if lane not in self._lanes:
             self._lanes[lane] = _lane_row(lane, job, job.task)
         if entry not in self._lanes:
             self._lanes[entry] = _lane_row(entry, job, "")
-        self._jobs.append(
-            (
-                job.id.bytes,
-                born.value,
-                self.writing.now,
-                lane,
-                entry,
-                job.queue,
-                job.task,
-                job.priority,
-                job.lease,
-                policy_text(job.policy),
-                None if unique is None else unique.scope,
-                None if unique is None else unique.key,
-                None if unique is None else unique.window,
-                names_text(job.requires),
-                names_text(job.tags),
-                chain,
-                blockers,
-                job.trace,
-                job.args,
-            )
-        )
-        if job.expires_in is not None:
-            self._deadlines.append((due(self.writing.now, job.expires_in, None), job.id.bytes))
-        state = landing(None, born)
-        self.writing.count(lane, None, state)
-        return state
+        columns: dict[str, object] = {
+            "born": born.value,
+            "created_at": self.writing.now,
+            "lane": lane,
+            "entry": entry,
+            "queue": job.queue,
+            "task": job.task,
+            "priority": job.priority,
+            "lease": job.lease,
+            "policy": policy_text(job.policy),
+            "scope": None if unique is None else unique.scope,
+            "key": None if unique is None else unique.key,
+            "held_for": None if unique is None else unique.window,
+            "requires": names_text(job.requires),
+            "tags": names_text(job.tags),
+            "chain_id": chain,
+            "blockers": blockers,
+            "trace": job.trace,
+        }
+        return Alike(columns, lane, entry, landing(None, born), [], [])
 
     def _take_key(self, job: NewJob, unique: Unique, run_at: int, step_of: bytes | None) -> tuple[UUID | None, int]:
         """Give a job its key and say when it is due; or name the job that keeps the key."""
@@ -212,9 +247,9 @@ class Enqueuing:
         execute(sql("enqueue.take_key"), (unique.scope, unique.key, job.id.bytes, until))
         return None, run_at
 
-    def _place_waiter(self, job: NewJob, run_at: int, chain: bytes | None) -> None:
+    def _place_waiter(self, job: NewJob, job_id: bytes, run_at: int, chain: bytes | None) -> None:
         """Put a job that names blockers where those leave it."""
-        policy, job_id = job.policy.on_blocker_failure, job.id.bytes
+        policy = job.policy.on_blocker_failure
         standing = self._blockers(job)
         edges = [(blocker, job_id, n, int(state in TERMINAL)) for n, (blocker, state) in enumerate(standing.items())]
         open_ones = [
@@ -223,18 +258,18 @@ class Enqueuing:
             if not (state is State.SUCCEEDED or (policy is BlockerPolicy.RUN and state in TERMINAL))
         ]
         if not open_ones:
-            self._place(job, run_at, chain, len(edges))
+            self._place(job, job_id, run_at, chain, len(edges))
             self._edges += edges
             return
         later = run_at if run_at > self.writing.now else None
-        state = self._gather(job, Event.ENQUEUE_BLOCKED, chain, len(edges))
+        born = self._gather(job, job_id, Event.ENQUEUE_BLOCKED, chain, len(edges))
         self._edges += edges
         self.write()
         self.writing.connection.execute(sql("enqueue.blocked"), (job_id, later))
         failed = next(((blocker, state) for blocker, state in open_ones if state in TERMINAL), None)
         if failed is not None:
             keyed, expires = job.unique is not None, job.expires_in is not None
-            waiter = Standing(job_id, state, job.lane, job.entry, 0, 0, keyed, expires, chain, later)
+            waiter = Standing(job_id, born.state, born.lane, born.entry, 0, 0, keyed, expires, chain, later)
             move(self.writing, waiter, blocker_write(policy, *failed), actor="store")
 
     def _blockers(self, job: NewJob) -> dict[bytes, State]:

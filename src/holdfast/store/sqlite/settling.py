@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from holdfast.core.outcome import CANCELED, Error
 from holdfast.core.settle import Write
 from holdfast.core.states import HOLDER_EVENTS, TRANSITIONS, Event, State
@@ -12,11 +14,12 @@ from holdfast.errors import BadJob
 from holdfast.store.port import CIRCLE, Settled
 from holdfast.store.sqlite._sql import in_chunks, sql
 from holdfast.store.sqlite.moving import Ended, Held, Standing, key_holder, landing, move, settle_waiters
+from holdfast.store.sqlite.packing import listed, pack, portions
 from holdfast.store.sqlite.producing import Enqueuing, check_blockers, replaceable
 from holdfast.store.sqlite.signaling import emitted, wake
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Lease
@@ -54,9 +57,51 @@ class _Row(NamedTuple):
 
 def settle(writing: Writing, settlements: Sequence[Settlement]) -> list[Settled]:
     """End attempts; see the port. Simple successes, by far the most, are written together."""
+    simple = True
     for settlement in settlements:
-        if settlement.write.event not in SETTLING:
-            raise ValueError(f"{settlement.write.event!r} does not settle a job")
+        if (event := settlement.write.event) is not Event.SUCCEED:
+            simple = False
+            if event not in SETTLING:
+                raise ValueError(f"{event!r} does not settle a job")
+    answers = _settle_simple(writing, settlements) if simple else _settle_each(writing, settlements)
+    settle_waiters(writing)
+    told = next((index for index, answer in enumerate(answers) if answer in _WRITTEN), None) if writing.freed else None
+    if told is not None:
+        answers[told] = Settled.FREED
+    return answers
+
+
+_WRITTEN: Final = frozenset({Settled.APPLIED, Settled.LATE})
+"""The answers that may tell of waiters instead. That a cancel has won is not covered by anything."""
+
+
+def _settle_simple(writing: Writing, settlements: Sequence[Settlement]) -> list[Settled]:
+    """End attempts that all succeeded. In which order does not matter: nobody hears of it before all of them are written."""
+    ids = [settlement.lease.job_id.bytes for settlement in settlements]
+    if len(set(ids)) < len(ids):  # one may come twice: whoever comes first is not the same as the other
+        return _settle_each(writing, settlements)
+    tokens = pack(settlement.lease.token.bytes for settlement in settlements)
+    leases = {"places": listed([0] * len(ids)), "ids": pack(ids), "tokens": tokens, "now": writing.now}
+    lanes, others = writing.connection.execute(sql("settle.plain"), leases).fetchone()
+    answers = [Settled.APPLIED] * len(ids)
+    apart = _places.decode(others)
+    for place, answer in zip(apart, _settle_each(writing, [settlements[place] for place in apart]), strict=True):
+        answers[place] = answer
+    written = set(apart)
+    _archive(writing, [(ids[place], one.write) for place, one in enumerate(settlements) if place not in written])
+    if lanes is not None:
+        state = landing(State.RUNNING, Event.SUCCEED)
+        for lane, jobs in Counter(lanes.split(",")).items():
+            writing.count(int(lane), State.RUNNING, state, jobs)
+        writing.ended += [(job_id, state) for place, job_id in enumerate(ids) if place not in written]
+    return answers
+
+
+_places: Final = msgspec.json.Decoder(list[int])
+
+
+def _settle_each(writing: Writing, settlements: Sequence[Settlement]) -> list[Settled]:
+    """End attempts, looking at each lease; simple successes are written together all the same."""
     keys = [(settlement.lease.job_id.bytes, settlement.lease.token.bytes) for settlement in settlements]
     leases = _leases(writing, [job_id for job_id, _ in keys])
     succeeded: list[tuple[_Row, Write]] = []
@@ -87,15 +132,7 @@ def settle(writing: Writing, settlements: Sequence[Settlement]) -> list[Settled]
         settled[job_id] = token
         answers.append(answer)
     _succeed(writing, succeeded)
-    settle_waiters(writing)
-    told = next((index for index, answer in enumerate(answers) if answer in _WRITTEN), None) if writing.freed else None
-    if told is not None:
-        answers[told] = Settled.FREED
     return answers
-
-
-_WRITTEN: Final = frozenset({Settled.APPLIED, Settled.LATE})
-"""The answers that may tell of waiters instead. That a cancel has won is not covered by anything."""
 
 
 def _leases(writing: Writing, ids: Sequence[bytes]) -> dict[bytes, _Row]:
@@ -193,30 +230,11 @@ def _key_taken(writing: Writing, chain: bytes, then: NewJob) -> bool:
 
 
 def _succeed(writing: Writing, succeeded: list[tuple[_Row, Write]]) -> None:
-    """Write simple successes: the archive keeps the token, so there is no record of the attempt and no line in the log."""
+    """Write simple successes, and what else they set free."""
     if not succeeded:
         return
-    executemany, now = writing.connection.executemany, writing.now
-    state = landing(State.RUNNING, Event.SUCCEED)
-    executemany(sql("moving.leave_running"), [(held.job_id,) for held, _ in succeeded])
-    executemany(
-        sql("settle.succeed"),
-        [
-            (
-                held.job_id,
-                state.value,
-                held.attempt,
-                write.failures,
-                now,
-                held.claimed_at,
-                held.worker_id,
-                held.token,
-                int(held.expires_at <= now),
-                write.result,
-            )
-            for held, write in succeeded
-        ],
-    )
+    executemany, state = writing.connection.executemany, landing(State.RUNNING, Event.SUCCEED)
+    _archive(writing, [(held.job_id, write) for held, write in succeeded])
     keyed = [(held.job_id,) for held, _ in succeeded if held.keyed]
     keyed += [(held.chain,) for held, _ in succeeded if held.chain != held.job_id]  # the first step's key is the chain's
     if keyed:
@@ -226,3 +244,19 @@ def _succeed(writing: Writing, succeeded: list[tuple[_Row, Write]]) -> None:
     for lane, jobs in Counter(held.lane for held, _ in succeeded).items():
         writing.count(lane, State.RUNNING, state, jobs)
     writing.ended += [(held.chain, state) for held, _ in succeeded]
+
+
+def _archive(writing: Writing, succeeded: Iterable[tuple[bytes, Write]]) -> None:
+    """Move leased jobs to the archive, which keeps the token: so there is no record of the attempt and no line in the log."""
+    alike: dict[int, tuple[list[bytes], list[str | None]]] = {}
+    for job_id, write in succeeded:
+        if (columns := alike.get(write.failures)) is None:
+            columns = alike[write.failures] = ([], [])
+        columns[0].append(job_id)
+        columns[1].append(write.result)
+    execute, state = writing.connection.execute, landing(State.RUNNING, Event.SUCCEED)
+    for failures, (ids, results) in alike.items():
+        for portion in portions(ids, results):
+            values = portion._asdict()
+            execute(sql("settle.succeed"), values | {"state": state.value, "failures": failures, "now": writing.now})
+            execute(sql("settle.leave"), values)

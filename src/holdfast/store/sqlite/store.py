@@ -10,6 +10,7 @@ from holdfast.core.text import checked_name, flaw
 from holdfast.errors import BadJob, StoreUnavailable
 from holdfast.store.sqlite import (
     chaining,
+    claiming,
     deleting,
     housekeeping,
     journal,
@@ -220,7 +221,7 @@ class SqliteStore:
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         """Take ready jobs and receive leases. Every claim looks for itself, whether or not asked to."""
-        return await self._write(lambda writing: working.claim(writing, request, self._next_turn))
+        return await self._write(lambda writing: claiming.claim(writing, request, self._next_turn))
 
     def _next_turn(self) -> int:
         turn, self._turn = self._turn, self._turn + 1

@@ -44,7 +44,9 @@ class Writing:
     def numbers(self, count: int) -> range:
         """Draw numbers higher than all drawn before."""
         if self._number is None:
-            self._number = int(self.connection.execute(sql("writing.last_number")).fetchone()[0])
+            ((last,),) = self.connection.execute(sql("writing.draw"), (count,)).fetchall()
+            self._number = int(last)
+            return range(self._number - count + 1, self._number + 1)
         first = self._number + self._drawn + 1
         self._drawn += count
         return range(first, first + count)

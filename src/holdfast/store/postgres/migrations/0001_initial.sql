@@ -13,7 +13,7 @@ INSERT INTO meta (version) VALUES (0);
 
 -- One number for every entry into `ready`. CACHE 1: the marks rely on numbers being drawn in order (decision 0002).
 CREATE SEQUENCE place AS bigint CACHE 1;
--- One number for every claim, so that the reaper can ask for the leases it has not seen yet.
+-- One number for every claim, however many jobs it takes, so that the reaper can ask for the leases it has not seen yet.
 CREATE SEQUENCE claim_no AS bigint CACHE 1;
 
 -- No index on anything a sign of life changes: with room on the page it stays HOT. It leaves `offline_at` as it is, but for a
@@ -97,7 +97,9 @@ CREATE TABLE ready (
     ready_at timestamptz NOT NULL,
     attempt int NOT NULL,
     failures int NOT NULL,
-    moved boolean NOT NULL,    -- not at (job.entry, job.place): found by job_id through the index below
+    -- not at (job.entry, job.place), as it was enqueued: found by job_id through the index below. What has not moved is in its first
+    -- attempt and has waited since job.created_at: a claim takes all of it from `job`
+    moved boolean NOT NULL,
     entered bigint,            -- in a front only: a number drawn on entry, so that looks can have a mark there too
     PRIMARY KEY (lane, place)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);

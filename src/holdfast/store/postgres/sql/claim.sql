@@ -1,21 +1,40 @@
 -- Takes ready jobs from the given lanes, in their order, each from its mark on.
 --
+-- Answers a row for all jobs that share what jobs of a task mostly share, with an array for each thing in which they differ, and NULL for
+-- arrays of what none of them has: a row for each job took twice the time to send and to read. Within a row the jobs stand in no order: that
+-- is given by `entry`, as the caller named the lanes, and `place`.
+--
 -- The lock sits inside the lateral, under an outer LIMIT and no outer sort: sorting after locking locks p_limit rows of every
 -- lane, sorting before locking makes claimers fight over the same rows. `ready` rows are never updated, so that a ctid is a
--- safe address between the lock and the delete.
+-- safe address between the lock and the delete. A row that has not moved since the enqueue says nothing that `job` does not say; of
+-- the others (v_moved_*) a hash join brings it along, over an index scan of the ids.
+--
+-- The tokens of one claim share their random part, 90 bits, and end with the place: they are one holder's, and drawing each anew opens the
+-- system's random source each time, where the server has no OpenSSL.
 CREATE OR REPLACE FUNCTION {schema}.claim(p_worker int, p_lanes bigint[], p_marks bigint[], p_limit int, p_tasks text[])
 RETURNS TABLE (
-    entry bigint, place bigint, ready_at timestamptz, job_id uuid, token uuid, attempt int, failures int, task text, queue text,
-    priority smallint, args text, policy text, lease_seconds float8, created_at timestamptz, claimed_at timestamptz,
-    expires_at timestamptz, chain_id uuid, trace text, overdue boolean, blockers int
+    entry bigint, task text, queue text, priority smallint, attempt int, failures int, policy text, lease_seconds float8,
+    claimed_at timestamptz, expires_at timestamptz, last_ready_at timestamptz,
+    places bigint[], ids uuid[], tokens uuid[], args text[], created_ats timestamptz[],
+    chains uuid[], traces text[], overdue boolean[], blockers int[]
 )
-LANGUAGE plpgsql VOLATILE {hot}
+LANGUAGE plpgsql VOLATILE {hot} SET enable_nestloop TO off
 AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_paused bigint[];
     v_tids tid[];
+    v_ids uuid[];
+    v_some_moved boolean;
+    v_moved uuid[];
+    v_moved_entries bigint[];
+    v_moved_places bigint[];
+    v_moved_ready_ats timestamptz[];
+    v_moved_attempts int[];
+    v_moved_failures int[];
+    v_no bigint;
+    v_secret text;
 BEGIN
     IF EXISTS (SELECT FROM queue WHERE paused_at IS NOT NULL) THEN
         v_paused := ARRAY(SELECT l.entry FROM queue q JOIN lane l ON l.queue = q.name WHERE q.paused_at IS NOT NULL);
@@ -23,48 +42,81 @@ BEGIN
 
     IF p_tasks IS NOT NULL THEN
         v_tids := claim_fifo(p_lanes, p_marks, p_limit, p_tasks, v_paused);
+        SELECT array_agg(r.job_id), bool_or(r.moved) INTO v_ids, v_some_moved FROM ready r WHERE r.ctid = ANY (v_tids);
     ELSE
-        v_tids := ARRAY(
-            SELECT r.tid
+        SELECT array_agg(r.tid), array_agg(r.job_id), bool_or(r.moved) INTO v_tids, v_ids, v_some_moved
+        FROM (
+            SELECT r.tid, r.job_id, r.moved
             FROM unnest(p_lanes, p_marks) AS l(lane, mark)
             CROSS JOIN LATERAL (
-                SELECT ready.ctid AS tid FROM ready
+                SELECT ready.ctid AS tid, ready.job_id, ready.moved FROM ready
                 WHERE ready.lane = l.lane AND ready.place >= l.mark
                 ORDER BY ready.place LIMIT p_limit
                 FOR UPDATE SKIP LOCKED
             ) r
             WHERE v_paused IS NULL OR abs(l.lane) <> ALL (v_paused)
             LIMIT p_limit
-        );
+        ) r;
     END IF;
+    IF v_ids IS NULL THEN
+        RETURN;
+    END IF;
+    IF v_some_moved THEN
+        SELECT array_agg(r.job_id), array_agg(r.lane), array_agg(r.place), array_agg(r.ready_at), array_agg(r.attempt), array_agg(r.failures)
+        INTO v_moved, v_moved_entries, v_moved_places, v_moved_ready_ats, v_moved_attempts, v_moved_failures
+        FROM ready r WHERE r.ctid = ANY (v_tids) AND r.moved;
+    END IF;
+    -- one number for all: the locks have given this transaction its id, and the reaper's marks rely on no more (decision 0007)
+    v_no := nextval('claim_no');
+    v_secret := left(replace(gen_random_uuid()::text, '-', ''), 24);
 
     RETURN QUERY
     WITH gone AS (
-        DELETE FROM ready WHERE ready.ctid = ANY (v_tids) RETURNING *
+        DELETE FROM ready r WHERE r.ctid = ANY (v_tids)
     ), held AS MATERIALIZED (
-        SELECT g.lane AS entry, g.place, g.ready_at, g.job_id, gen_random_uuid() AS token, g.attempt + 1 AS attempt, g.failures,
-            j.task, j.queue, j.priority, j.args, j.policy, j.lease_ms, j.created_at, j.chain_id, j.trace, j.lane,
-            j.start_by, j.key IS NOT NULL AS keyed, coalesce(j.blockers, 0) AS blockers
-        FROM gone g
-        CROSS JOIN LATERAL (SELECT * FROM job WHERE job.id = g.job_id LIMIT 1) j
+        SELECT h.job_id, (v_secret || to_hex(268435456 | (h.place & 268435455)))::uuid AS token, h.lane, h.place, h.lease_ms, h.attempt,
+            h.failures, h.keyed, h.start_by, h.chain_id, h.entry, h.ready_at, h.priority, h.task, h.queue, h.policy, h.args, h.created_at,
+            h.trace, h.blockers,
+            (h.start_by IS NOT NULL OR h.chain_id IS NOT NULL OR h.trace IS NOT NULL OR h.blockers IS NOT NULL) AS special
+        FROM (
+            SELECT j.id AS job_id, j.lane, coalesce(m.place, j.place) AS place, j.lease_ms, coalesce(m.attempt, 0) + 1 AS attempt,
+                coalesce(m.failures, 0) AS failures, j.key IS NOT NULL AS keyed, j.start_by, j.chain_id, coalesce(m.entry, j.entry) AS entry,
+                coalesce(m.ready_at, j.created_at) AS ready_at, j.priority, j.task, j.queue, j.policy, j.args, j.created_at, j.trace,
+                j.blockers
+            FROM job j
+            LEFT JOIN unnest(v_moved, v_moved_entries, v_moved_places, v_moved_ready_ats, v_moved_attempts, v_moved_failures)
+                AS m(job_id, entry, place, ready_at, attempt, failures) ON m.job_id = j.id
+            WHERE j.id = ANY (v_ids)
+        ) h
     ), leased AS (
         INSERT INTO lease (job_id, token, no, lane, place, claimed_at, expires_at, lease_ms, worker, attempt, failures, keyed, dated,
             chain)
-        SELECT h.job_id, h.token, nextval('claim_no'), h.lane, h.place, v_now, v_now + h.lease_ms * interval '1 ms', h.lease_ms,
+        SELECT h.job_id, h.token, v_no, h.lane, h.place, v_now, v_now + h.lease_ms * interval '1 ms', h.lease_ms,
             p_worker, h.attempt, h.failures, h.keyed, h.start_by IS NOT NULL, h.chain_id
         FROM held h
+    ), alike AS MATERIALIZED (
+        SELECT h.lane, h.entry, h.priority, h.lease_ms, h.attempt, h.failures, h.policy, h.task, h.queue, count(*) AS jobs,
+            array_agg(h.job_id) FILTER (WHERE h.start_by IS NOT NULL) AS dated, max(h.ready_at) AS last_ready_at,
+            array_agg(h.place) AS places, array_agg(h.job_id) AS ids, array_agg(h.token) AS tokens, array_agg(h.args) AS args,
+            array_agg(h.created_at) AS created_ats, array_agg(h.chain_id) FILTER (WHERE h.special) AS chains,
+            array_agg(h.trace) FILTER (WHERE h.special) AS traces,
+            array_agg(coalesce(h.start_by <= v_now, false)) FILTER (WHERE h.special) AS overdue,
+            array_agg(coalesce(h.blockers, 0)) FILTER (WHERE h.special) AS blockers
+        FROM held h
+        GROUP BY h.lane, h.entry, h.priority, h.lease_ms, h.attempt, h.failures, h.policy, h.task, h.queue, h.special
     ), started AS (
         -- whoever is dropping what is overdue has locked this first, and deletes the row itself
         DELETE FROM deadline WHERE deadline.job_id = ANY (ARRAY(
-            SELECT d.job_id FROM deadline d WHERE d.job_id = ANY (ARRAY(SELECT h.job_id FROM held h WHERE h.start_by IS NOT NULL))
+            SELECT d.job_id FROM deadline d
+            WHERE d.job_id = ANY (ARRAY(SELECT unnest(a.dated) FROM alike a WHERE a.dated IS NOT NULL))
             FOR UPDATE SKIP LOCKED
         ))
     ), counted AS (
-        INSERT INTO tally (lane, ready, running) SELECT h.lane, -count(*), count(*) FROM held h GROUP BY h.lane
+        INSERT INTO tally (lane, ready, running) SELECT a.lane, -sum(a.jobs), sum(a.jobs) FROM alike a GROUP BY a.lane
     )
-    SELECT h.entry, h.place, h.ready_at, h.job_id, h.token, h.attempt, h.failures, h.task, h.queue, h.priority, h.args, h.policy,
-        h.lease_ms / 1000.0::float8, h.created_at, v_now, v_now + h.lease_ms * interval '1 ms', h.chain_id, h.trace,
-        coalesce(h.start_by <= v_now, false), h.blockers
-    FROM held h;
+    SELECT a.entry, a.task, a.queue, a.priority, a.attempt, a.failures, a.policy, a.lease_ms / 1000.0::float8, v_now,
+        v_now + a.lease_ms * interval '1 ms', a.last_ready_at, a.places, a.ids, a.tokens, a.args, a.created_ats, a.chains, a.traces,
+        a.overdue, a.blockers
+    FROM alike a;
 END
 $$;

@@ -32,10 +32,10 @@ BEGIN
     v_held := ARRAY(SELECT ready.ctid FROM ready WHERE ready.ctid = ANY (v_line) FOR UPDATE SKIP LOCKED);
     RETURN ARRAY(
         SELECT t.tid FROM (
-            SELECT u.tid, bool_and(u.tid = ANY (v_held) AND j.task = ANY (p_tasks)) OVER (ORDER BY r.lane > 0, r.place) AS free
-            FROM unnest(v_line) AS u(tid)
-            CROSS JOIN LATERAL (SELECT * FROM ready WHERE ready.ctid = u.tid) r
+            SELECT r.ctid AS tid, bool_and(r.ctid = ANY (v_held) AND j.task = ANY (p_tasks)) OVER (ORDER BY r.lane > 0, r.place) AS free
+            FROM ready r
             CROSS JOIN LATERAL (SELECT task FROM job WHERE job.id = r.job_id LIMIT 1) j
+            WHERE r.ctid = ANY (v_line)
         ) t WHERE t.free
     );
 END

@@ -26,21 +26,53 @@ CROSS JOIN holdfast_job AS job ON job.id = head.job_id
 WHERE head.lane = ? AND head.seq = ?
 
 -- name: take
+-- One row for all of them: each row that is handed over is a wait for the interpreter's lock. Numbers with a fraction would not
+-- come through JSON as they are, so whoever finds two lengths of leases here asks for them with `lengths`; wide args would come
+-- dearly, and are asked for with `args`.
 SELECT
-    ready.seq, ready.job_id, ready.attempt, ready.failures, job.task, job.queue, job.priority, job.lane, job.lease, job.policy,
-    job.created_at, job.chain_id, job.trace, job.blockers, job.key IS NOT NULL, deadline.start_by, job.args
+    group_concat(hex(claim.job_id), ''),
+    min(claim.lease),
+    max(claim.lease),
+    json_group_array(json_array(
+        claim.seq, claim.attempt, claim.failures, claim.task, claim.queue, claim.priority, claim.lane, claim.policy,
+        claim.created_at, hex(claim.chain_id), claim.trace, claim.blockers, claim.start_by, claim.args
+    ))
+FROM (
+    SELECT
+        ready.seq, ready.job_id, ready.attempt, ready.failures, job.task, job.queue, job.priority, job.lane, job.lease, job.policy,
+        job.created_at, job.chain_id, job.trace, job.blockers, deadline.start_by,
+        iif(length(job.args) <= :wide, job.args, NULL) AS args
+    FROM holdfast_ready AS ready
+    CROSS JOIN holdfast_job AS job ON job.id = ready.job_id
+    LEFT JOIN holdfast_deadline AS deadline ON deadline.job_id = ready.job_id
+    WHERE ready.lane = :place
+    ORDER BY ready.seq
+    LIMIT :limit
+) AS claim
+
+-- name: lengths
+SELECT job.lease
 FROM holdfast_ready AS ready
 CROSS JOIN holdfast_job AS job ON job.id = ready.job_id
-LEFT JOIN holdfast_deadline AS deadline ON deadline.job_id = ready.job_id
-WHERE ready.lane = ?
+WHERE ready.lane = :place
 ORDER BY ready.seq
-LIMIT ?
+LIMIT :limit
 
--- name: remove
-DELETE FROM holdfast_ready WHERE lane = ? AND seq <= ?
+-- name: args
+SELECT args FROM holdfast_job WHERE id = ?
 
 -- name: lease
 INSERT INTO holdfast_lease (
     job_id, token, worker_id, attempt, failures, lane, entry, seq, length, claimed_at, heartbeat_at, expires_at, keyed, expires,
     chain_id
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+)
+SELECT
+    ready.job_id, substr(:tokens, 16 * known.key + 1, 16), :worker_id, ready.attempt + 1, ready.failures, job.lane, :entry,
+    ready.seq, :length, :now, :now, :now + :length, job.key IS NOT NULL, deadline.job_id IS NOT NULL, job.chain_id
+FROM json_each(:seqs) AS known
+CROSS JOIN holdfast_ready AS ready ON ready.lane = :place AND ready.seq = known.value
+CROSS JOIN holdfast_job AS job ON job.id = ready.job_id
+LEFT JOIN holdfast_deadline AS deadline ON deadline.job_id = ready.job_id
+
+-- name: remove
+DELETE FROM holdfast_ready WHERE lane = ? AND seq <= ?

@@ -1,6 +1,10 @@
 -- name: holder
 SELECT 1 FROM holdfast_lease WHERE job_id = ? AND token = ?
 
+-- name: any_since
+-- Ids are ordered by time: where nothing is as new as the oldest that is brought, none of them can be known.
+SELECT 1 FROM holdfast_job WHERE id >= ? LIMIT 1
+
 -- name: known
 SELECT id FROM holdfast_job WHERE id IN ({ids})
 
@@ -11,16 +15,23 @@ SELECT id, chain_id FROM holdfast_job WHERE id IN ({ids})
 INSERT OR IGNORE INTO holdfast_lane (lane, queue, task, priority, requires) VALUES (?, ?, ?, ?, ?)
 
 -- name: job
+-- Many jobs that differ in nothing but id and args; or one with wide args.
 INSERT INTO holdfast_job (
     id, born, created_at, lane, entry, queue, task, priority, lease, policy, scope, key, held_for, requires, tags, chain_id, blockers,
     trace, args
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+)
+SELECT
+    substr(:ids, 16 * known.key + 1, 16), :born, :created_at, :lane, :entry, :queue, :task, :priority, :lease, :policy, :scope, :key,
+    :held_for, :requires, :tags, :chain_id, :blockers, :trace, coalesce(:wide, known.value)
+FROM json_each(:texts) AS known
 
 -- name: chain
 INSERT INTO holdfast_chain (id, step, steps) VALUES (?, ?, 1)
 
 -- name: ready
-INSERT INTO holdfast_ready (lane, seq, job_id, attempt, failures, ready_at) VALUES (?, ?, ?, 0, 0, ?)
+-- Many jobs of one lane, each with its place among those that were given a number at the same time.
+INSERT INTO holdfast_ready (lane, seq, job_id, attempt, failures, ready_at)
+SELECT :lane, :first + known.value, substr(:ids, 16 * known.key + 1, 16), 0, 0, :now FROM json_each(:places) AS known
 
 -- name: scheduled
 INSERT INTO holdfast_scheduled (run_at, job_id, attempt, failures) VALUES (?, ?, 0, 0)

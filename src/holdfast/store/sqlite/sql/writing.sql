@@ -2,8 +2,8 @@
 -- Changes nothing; but whoever runs it is the one who writes, until the transaction ends.
 DELETE FROM holdfast_meta WHERE one = 0
 
--- name: last_number
-SELECT number FROM holdfast_meta
+-- name: draw
+UPDATE holdfast_meta SET number = number + ? WHERE one = 1 RETURNING number
 
 -- name: advance
 UPDATE holdfast_meta SET number = number + ?

@@ -1,0 +1,434 @@
+"""Writes docs/performance.md from benchmarks/results/: what was not measured is not spoken of, what was missed is said.
+
+./dev bench page                write it
+./dev bench page --check        only tell whether it is as the results have it
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks import captions
+from benchmarks.charts import COMPARED, GROWING, file_of, reports
+from benchmarks.environments import peers
+from benchmarks.results import best_peer, store_of, summary
+from benchmarks.tables import figure
+from benchmarks.targets import judge, targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.results import Cell, Machine, Report
+    from benchmarks.targets import Verdict
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+
+_INTRO = """\
+<!-- Made by `./dev bench page` from benchmarks/results/: do not edit. -->
+
+# Performance
+
+What Holdfast does in a second, beside other queues for Python and beside what the database itself could do; what it costs as
+things grow; and which of the targets are held and which are missed. Every figure on this page comes from
+[benchmarks/results](../benchmarks/results), and the page is made from it.
+"""
+
+_FAIRNESS = """\
+## How it is measured
+
+- Contestants run in turn on the same server, in an order drawn anew for each round and work, each in an empty database. A
+  figure is the median of the rounds; the range is the lowest and the highest. What differs by less than the ranges overlap
+  means nothing.
+- A job counts when the store shows it as finished, not when its handler ran. PostgreSQL has `fsync`, `full_page_writes` and
+  `synchronous_commit` on, SQLite `synchronous=FULL`. In a drain, the first jobs do not count: they are the start of the worker.
+- Each peer is pinned, has an environment of its own, and runs at the best setting we found; what that is stands in
+  [benchmarks/peers.toml](../benchmarks/peers.toml). A better one is welcome as a change of that file or of its program in
+  [benchmarks/contestants](../benchmarks/contestants).
+- The reference is no queue: [a frozen script](../benchmarks/reference), claim and settle on narrow tables, run by PostgreSQL's
+  own pgbench. It has no client in Python, no retries, no events and no leases to keep, and shows about what the server can do.
+- huey takes a job out of its file before it runs it, and writes nothing when it has ended: there a job counts when it is taken.
+- Peers on Redis keep nothing on disk unless it says so: what they have accepted is gone with the server. They are shown, and
+  compared with nobody on another store.
+"""
+
+_LEFT_NOTHING = """\
+The servers are started on free ports of 127.0.0.1, the peers are installed into `.bench/`, and nothing is left running.
+`./dev bench` alone takes three minutes and gives a first look. Absolute figures are the machine's; ratios travel better.
+"""
+
+_GROWN = """\
+What a claim costs on PostgreSQL with much waiting, much ended, much scheduled, many queues, and for a worker of three tasks
+behind the jobs of fifty others. Pages are counted by the server and do not depend on the machine.
+"""
+
+_FORGOTTEN = """\
+Somebody's session holds a snapshot open, so vacuum may remove nothing, while jobs pass by the hundred thousand. A queue that
+starts each claim at the front then walks over ever more dead rows.
+"""
+
+
+def page(found: Sequence[Report]) -> str:
+    """Return the page for what was measured."""
+    if not found:
+        return f"{_INTRO}\nNothing has been measured yet: `./dev bench full` does.\n"
+    parts = [_INTRO, *_judged(judge(targets(), found)), _FAIRNESS, *_repeat(found)]
+    for report in found:
+        parts += _SECTIONS[report.name](report)
+    parts += _took_part(found)
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+# --- targets ---------------------------------------------------------------------------------------------------------------
+
+
+def _judged(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    if not verdicts:
+        return
+    held = sum(verdict.held for verdict in verdicts)
+    yield "## Targets"
+    yield f"{held} of {len(verdicts)} are held. A number is the median of its rounds, or a ratio of medians."
+    for verdict in verdicts:
+        if verdict.number is not None and not verdict.held:
+            asked = f"{_number(verdict.number)} where {verdict.target.bound} is wanted"
+            yield f"**Missed:** {_with_place(verdict)}: {asked}."
+    yield _table(
+        ("target", "wanted", "measured", ""),
+        (
+            (
+                _with_place(verdict),
+                verdict.target.bound,
+                _number(verdict.number),
+                "no figure" if verdict.number is None else "held" if verdict.held else "**missed**",
+            )
+            for verdict in verdicts
+        ),
+    )
+
+
+def _with_place(verdict: Verdict) -> str:
+    return f"{verdict.target.text} ({verdict.where})" if verdict.where else verdict.target.text
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if value < 100 else f"{value:,.0f}"  # noqa: PLR2004  three digits tell enough
+
+
+# --- how to repeat it ------------------------------------------------------------------------------------------------------
+
+
+def _repeat(found: Sequence[Report]) -> Iterator[str]:
+    yield "## Repeat it"
+    commands = [f"{report.command:<40} # {report.made}" for report in found]
+    yield "\n".join(["```sh", *commands, "./dev bench charts && ./dev bench page", "```"])
+    yield _LEFT_NOTHING
+    for machine, names in _by_machine(found):
+        whose = "" if len(names) == len(found) else f" ({', '.join(names)})"
+        yield f"Measured on {_machine(machine)}{whose}."
+
+
+def _by_machine(found: Sequence[Report]) -> list[tuple[Machine, list[str]]]:
+    machines: list[tuple[Machine, list[str]]] = []
+    for report in found:
+        same = next((names for machine, names in machines if _machine(machine) == _machine(report.machine)), None)
+        if same is None:
+            machines.append((report.machine, [report.name]))
+        else:
+            same.append(report.name)
+    return machines
+
+
+def _machine(machine: Machine) -> str:
+    servers = [f"{title} {machine.versions[name]}" for name, title in _SERVERS.items() if name in machine.versions]
+    facts = [
+        f"{machine.cores} cores ({machine.processor})" if machine.processor else f"{machine.cores} cores",
+        f"{machine.memory_bytes / 2**30:.0f} GiB of memory",
+        machine.kernel,
+        f"Python {machine.python}",
+        *servers,
+    ]
+    settings = ", ".join(f"`{name}={value}`" for name, value in machine.settings.items())
+    return ", ".join(fact for fact in facts if fact) + (f"; PostgreSQL with {settings}" if settings else "")
+
+
+_SERVERS = {"postgres": "PostgreSQL", "sqlite": "SQLite", "redis": "server for Redis:"}
+
+
+# --- side by side ----------------------------------------------------------------------------------------------------------
+
+
+def _compared(report: Report) -> Iterator[str]:
+    cells = [cell for cell in summary(report) if cell.x is None]
+    yield "## Beside other queues" if report.name == "peers" else "## How soon a job starts"
+    for work, members in groupby((cell for cell in cells if cell.work not in _COUNTED), key=lambda cell: cell.work):
+        yield from _work(report, work, list(members))
+    yield from _counts(report, cells)
+    yield from _failures(report)
+
+
+_COUNTED = ("wal", "transactions", "statements")
+"""Works that are counts for a job of a drain: one table for all of them."""
+
+
+def _work(report: Report, work: str, cells: Sequence[Cell]) -> Iterator[str]:
+    yield f"### {captions.about(work)}"
+    yield _image(work, captions.about(work), report.name)
+    unit = captions.unit(cells[0].unit)
+    referred = any(cell.to_reference is not None for cell in cells)
+    more = [name for name in _EXTRAS if any(name in cell.extra for cell in cells)]
+    heads = ["", "store", f"{unit}, median [range]", "to the best peer on its store"]
+    heads += (["to the reference"] if referred else []) + [_EXTRAS[name][0] for name in more]
+    yield _table(heads, (_row(cell, referred=referred, more=more) for cell in cells))
+
+
+_EXTRAS = {
+    "p90": ("p90", "{:.1f}"),
+    "p99": ("p99", "{:.1f}"),
+    "max": ("longest", "{:.1f}"),
+    "busy": ("slots busy", "{:.0%}"),
+}
+
+
+def _row(cell: Cell, *, referred: bool, more: Sequence[str]) -> Iterator[str]:
+    own = cell.contestant.startswith("holdfast")
+    bold = "**" if own else ""
+    yield f"{bold}{captions.name(cell.contestant)}{bold}"
+    yield store_of(cell.contestant)
+    yield f"{bold}{_ranged(cell)}{bold}"
+    yield _ratio(cell.to_best_peer)
+    if referred:
+        yield _ratio(cell.to_reference)
+    for name in more:
+        yield _EXTRAS[name][1].format(cell.extra[name]) if name in cell.extra else ""
+
+
+def _ranged(cell: Cell) -> str:
+    written = [figure(value, "").strip() for value in (cell.median, cell.low, cell.high)]
+    return written[0] if cell.low == cell.high else f"{written[0]} [{written[1]} to {written[2]}]"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}x"
+
+
+def _counts(report: Report, cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield what a job of a drain costs PostgreSQL, of everybody and beside the best peer."""
+    counted = {work: [cell for cell in cells if cell.work == work] for work in _COUNTED}
+    shown = [work for work in _COUNTED if counted[work]]
+    if not shown:
+        return
+    yield "### What a job costs the database"
+    yield "While no-ops are drained by one worker process: a job is claimed and settled; its enqueue is not in it."
+    for work in shown:
+        yield _image(work, captions.about(work), report.name)
+    contestants = list(dict.fromkeys(cell.contestant for work in shown for cell in counted[work]))
+    found = {(cell.contestant, cell.work): cell for cell in cells}
+    heads = ["", *(_COUNTED_HEADS[work] for work in shown)]
+    yield _table(
+        heads,
+        (
+            (
+                captions.name(contestant),
+                *(_ranged(found[contestant, work]) if (contestant, work) in found else "" for work in shown),
+            )
+            for contestant in contestants
+        ),
+    )
+    for work in shown:
+        best, own = best_peer(cells, work, "postgres"), found.get(("holdfast_postgres", work))
+        if best is not None and own is not None:
+            yield (
+                f"{_COUNTED_HEADS[work]}: Holdfast {figure(own.median, '').strip()}, the best peer ({best.contestant}) "
+                f"{figure(best.median, '').strip()}."
+            )
+
+
+_COUNTED_HEADS = {"wal": "Bytes of WAL", "transactions": "Transactions", "statements": "Statements"}
+
+
+def _failures(report: Report) -> Iterator[str]:
+    if report.failures:
+        yield "### Who has no figure, and why"
+        yield _table(
+            ("", "work", "reason"),
+            ((captions.name(one.contestant), one.work, " ".join(one.reason.split())) for one in report.failures),
+        )
+
+
+# --- curves ----------------------------------------------------------------------------------------------------------------
+
+
+def _growth(report: Report) -> Iterator[str]:
+    cells = summary(report)
+    yield "## As things grow"
+    yield _GROWN
+    for of, words in (("p50", "median time"), ("p99", "99th percentile"), ("blocks", "pages touched")):
+        yield _image(f"growth {of}", f"A claim of 100 jobs as things grow: {words}")
+    rows = []
+    for name, label in GROWING.items():
+        for batch in (100, 1):
+            curve = [cell for cell in cells if cell.work == f"{name}: claim {batch}"]
+            if len(curve) > 1:
+                rows.append(_grown(label, batch, curve[0], curve[-1]))
+    yield _table(("what grows", "from, to", "jobs a claim", "p50 ms", "p99 ms", "pages"), rows)
+
+
+def _grown(label: str, batch: int, first: Cell, last: Cell) -> tuple[str, ...]:
+    def both(name: str) -> str:
+        before, after = ((cell.median if name == "p50" else float(cell.extra[name])) for cell in (first, last))
+        return f"{_number(before)}, {_number(after)} ({after / before:.2f}x)" if before else ""
+
+    return (label, f"{first.x:,.0f} to {last.x:,.0f}", str(batch), both("p50"), both("p99"), both("blocks"))
+
+
+def _bloat(report: Report) -> Iterator[str]:
+    yield "## Beside a forgotten transaction"
+    yield _FORGOTTEN
+    cells = summary(report)
+    for what, words in (("drain", "jobs a second"), ("blocks of a claim", "pages a claim touches")):
+        if any(cell.work.endswith(f": {what}") for cell in cells):
+            yield _image(f"bloat {what}", f"Beside a forgotten transaction: {words}")
+    sizes = [cell for cell in cells if "size of " in cell.work and "needed" in cell.extra]
+    if sizes:
+        yield "When the snapshot is given up and the tables are vacuumed:"
+        yield _table(
+            ("", "MB", "MB if written anew"),
+            (
+                (cell.work.partition("size of ")[2], f"{cell.median / 2**20:.1f}", f"{float(cell.extra['needed']) / 2**20:.1f}")
+                for cell in sizes
+            ),
+        )
+
+
+def _leases(report: Report) -> Iterator[str]:
+    yield "## Keeping leases"
+    yield "Workers whose handlers sleep, with the default lease and heartbeat; what an idle worker uses is taken off."
+    yield _image("leases", "Processor time of heartbeats as leases grow")
+    cells = [cell for cell in summary(report) if cell.x is not None]
+    most = max(cell.x or 0.0 for cell in cells)
+    yield _table(
+        ("", f"percent of a core at {most:,.0f} leases"),
+        (
+            (f"{captions.name_and_store(cell.contestant)}, {cell.work.removeprefix('leases ')}", _ranged(cell))
+            for cell in cells
+            if cell.x == most
+        ),
+    )
+
+
+def _memory(report: Report) -> Iterator[str]:
+    cells = summary(report)
+    yield "## A million jobs through one worker"
+    yield _image("memory", "Memory of one worker process as jobs pass")
+    yield "\n".join(
+        f"- {captions.name_and_store(cell.contestant)}: over {float(cell.extra.get('jobs', 0.0)):,.0f} jobs the memory of the "
+        f"worker moved by {cell.median:.1f} MB."
+        for cell in cells
+        if cell.work == "memory drift"
+    )
+    sizes = [cell for cell in cells if cell.work.startswith("size of ") and cell.median >= 1]
+    if sizes:
+        yield "Afterwards, vacuumed; what is smaller than a megabyte is left out:"
+        yield _table(
+            ("", "rows", "MB", "MB of a fresh copy"),
+            (
+                (
+                    f"{cell.work.removeprefix('size of ')} ({store_of(cell.contestant)})",
+                    f"{float(cell.extra.get('rows', 0.0)):,.0f}",
+                    f"{cell.median:.1f}",
+                    f"{float(cell.extra.get('fresh', 0.0)):.1f}",
+                )
+                for cell in sizes
+            ),
+        )
+
+
+def _cost(report: Report) -> Iterator[str]:
+    yield "## What a job costs, counted"
+    yield "Counts do not depend on the machine; the tests hold them. For a worker, by its number of slots."
+    cells = summary(report)
+    yield _table(
+        ("", "", "slots", ""),
+        (
+            (
+                captions.name_and_store(cell.contestant),
+                cell.work,
+                "" if cell.x is None else f"{cell.x:g}",
+                f"{cell.median:,.4g} {cell.unit}",
+            )
+            for cell in cells
+        ),
+    )
+
+
+_SECTIONS = {
+    **dict.fromkeys(COMPARED, _compared),
+    "growth": _growth,
+    "bloat": _bloat,
+    "leases": _leases,
+    "memory": _memory,
+    "cost": _cost,
+}
+
+
+# --- who -------------------------------------------------------------------------------------------------------------------
+
+
+def _took_part(found: Sequence[Report]) -> Iterator[str]:
+    report = next((report for report in found if report.name in COMPARED), None)
+    if report is None:
+        return
+    known = peers()
+    names = dict.fromkeys(reading.contestant for reading in report.readings)
+    yield "## Who took part"
+    yield _table(
+        ("", "version", "setting"),
+        (
+            (
+                captions.name_and_store(contestant),
+                report.machine.versions.get(contestant, ""),
+                known[contestant].setting if contestant in known else "",
+            )
+            for contestant in [*names, *(name for name in known if name not in names)]
+        ),
+    )
+
+
+# --- markdown --------------------------------------------------------------------------------------------------------------
+
+
+def _image(what: str, alternative: str, report: str = "peers") -> str:
+    return f"![{alternative}](images/{file_of(what, report)})"
+
+
+def _table(heads: Sequence[str], rows: Iterator[Sequence[str] | Iterator[str]] | Sequence[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the page; or check, and return 1 when it is not what the results give."""
+    parser = argparse.ArgumentParser(
+        prog="./dev bench page", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when the page is stale")
+    options = parser.parse_args(arguments)
+    written = page(reports())
+    if PAGE.exists() and PAGE.read_text() == written:
+        return 0
+    if options.check:
+        print("docs/performance.md is not what benchmarks/results/ give. Write it: ./dev bench page", file=sys.stderr)
+        return 1
+    PAGE.write_text(written)
+    print(f"written: {PAGE}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

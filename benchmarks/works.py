@@ -1,0 +1,189 @@
+"""The works that contestants are given, and how each becomes figures."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.meters import PostgresMeter
+from benchmarks.programs import ProgramError, while_running
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from benchmarks.contest import Stage
+    from benchmarks.results import Better
+
+SLEEP_SECONDS = 0.05
+"""As in contestants/protocol.py, which stands alone."""
+BURN_SECONDS = 0.01
+"""As above."""
+SKIP = 5_000
+"""Finished jobs that do not count in a drain, so that the start of the workers does not."""
+FAST = 100_000
+"""Jobs of a drain from which on a contestant counts as fast: it gets more jobs elsewhere too."""
+SLEEP_SLOTS = 500
+BURN_SLOTS = 2
+BURN_JOBS = 800
+SINGLE_JOBS = 2_000
+CALLERS = 50
+LATENCY_JOBS = 550
+LATENCY_SKIP = 50
+LATENCY_GAP_MS = 20.0
+LATENCY_REST = 1.0
+"""Seconds after the last job of `latency`, in which whoever polls finds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A figure of one cell."""
+
+    work: str
+    value: float
+    unit: str = "jobs/s"
+    better: Better = "higher"
+    extra: dict[str, float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something that every contestant is given."""
+
+    name: str
+    about: str
+    run: Callable[[Stage], Awaitable[list[Finding]]]
+    guess: float
+    """Seconds that a cell may take, before any has been seen."""
+    stores: frozenset[str] | None = None
+    """The stores whose contestants do it; None: all."""
+    once: bool = False
+    """Whether it is a count, which is the same in every round."""
+
+
+async def drain(stage: Stage, processes: int) -> list[Finding]:
+    """Have worker processes finish no-ops that wait already; filling the queue is the bulk enqueue."""
+    jobs = stage.size(stage.contestant.jobs)
+    filled = await _fill(stage, "noop", jobs)
+    before = stage.place.usage()
+    answer = await _finish(stage, "noop", jobs, processes=processes)
+    used = {name: (value - before[name]) / jobs for name, value in stage.place.usage().items()}
+    findings = [Finding(f"drain{processes}", _rate(answer), extra={"jobs": jobs, "how": answer.get("how", "")})]
+    if processes == 1 and stage.contestant.does("bulk"):
+        findings.append(Finding("bulk", _rate(filled), extra={"jobs": jobs}))
+    if processes == 1 and "wal" in used:
+        findings.append(Finding("wal", used["wal"], "bytes/job", "lower", {"full_pages": used["full_pages"]}))
+        findings.append(Finding("transactions", used["transactions"], "per job", "lower"))
+    return findings
+
+
+async def bulk(stage: Stage) -> list[Finding]:
+    """Enqueue a thousand jobs in a call."""
+    jobs = stage.size(stage.contestant.jobs)
+    return [Finding("bulk", _rate(await _fill(stage, "noop", jobs)), extra={"jobs": jobs})]
+
+
+async def single(stage: Stage) -> list[Finding]:
+    """Enqueue one job after the other."""
+    answer = await stage.ask("single", jobs=stage.size(SINGLE_JOBS))
+    return [Finding("single", _rate(answer))]
+
+
+async def callers(stage: Stage) -> list[Finding]:
+    """Enqueue with fifty callers at once, each of whom waits for its own job to be stored."""
+    jobs = stage.size(20_000 if stage.contestant.jobs >= FAST else 5_000)
+    answer = await stage.ask("callers", jobs=jobs, callers=CALLERS)
+    return [Finding("callers50", _rate(answer), extra={"jobs": jobs})]
+
+
+async def latency(stage: Stage) -> list[Finding]:
+    """Enqueue one job every 20 ms from one process; an idle worker in another says when its handler began."""
+    jobs = stage.size(LATENCY_JOBS, least=LATENCY_SKIP * 3)
+    async with AsyncExitStack() as stack:
+        worker = await stage.worker(stack, "latency")
+        await while_running([worker], stage.ask("paced", task="latency", jobs=jobs, gap=LATENCY_GAP_MS))
+        await asyncio.sleep(LATENCY_REST)
+        said = await worker.end()
+    seen = sorted(next((found["latencies"] for found in said if "latencies" in found), [])[LATENCY_SKIP:])
+    if len(seen) < (jobs - LATENCY_SKIP) * 0.9:
+        raise ProgramError(f"{stage.contestant.name} had started only {len(seen)} of {jobs - LATENCY_SKIP} jobs in time")
+    percentiles = statistics.quantiles(seen, n=100, method="inclusive")
+    extra: dict[str, float | str] = {"p90": percentiles[89], "p99": percentiles[98], "max": seen[-1], "jobs": len(seen)}
+    return [Finding("latency", statistics.median(seen), "ms", "lower", extra)]
+
+
+async def sleep(stage: Stage) -> list[Finding]:
+    """Run jobs that wait 50 ms, 500 at once in one process."""
+    jobs = stage.size(40_000 if stage.contestant.jobs >= FAST else min(5_000, stage.contestant.jobs), least=4 * SLEEP_SLOTS)
+    slots = stage.slots or SLEEP_SLOTS
+    await _fill(stage, "sleep", jobs)
+    answer = await _finish(stage, "sleep", jobs, slots=slots)
+    return [Finding("sleep50", _rate(answer), extra={"busy": _rate(answer) * SLEEP_SECONDS / slots, "jobs": jobs})]
+
+
+async def burn(stage: Stage) -> list[Finding]:
+    """Run jobs that compute for 10 ms, in two processes."""
+    jobs = stage.size(BURN_JOBS)
+    processes = stage.contestant.burn_processes
+    await _fill(stage, "burn", jobs)
+    answer = await _finish(stage, "burn", jobs, processes=processes, slots=max(1, BURN_SLOTS // processes))
+    return [Finding("cpu10", _rate(answer), extra={"busy": _rate(answer) * BURN_SECONDS / BURN_SLOTS, "jobs": jobs})]
+
+
+async def statements(stage: Stage) -> list[Finding]:
+    """Count what one worker process sends to PostgreSQL while it drains no-ops. Not timed: it is read on its way."""
+    jobs = stage.size(max(5_000, stage.contestant.jobs // 5))
+    await _fill(stage, "noop", jobs)
+    meter = PostgresMeter(stage.place.url, everybody=True)
+    async with meter.proxied() as url:
+        await _finish(stage, "noop", jobs, worker_url=url)
+    trips = meter.round_trips.total() / jobs
+    return [Finding("statements", meter.statements.total() / jobs, "per job", "lower", {"round_trips": trips})]
+
+
+async def _fill(stage: Stage, task: str, jobs: int) -> dict[str, Any]:
+    filled = await stage.ask("bulk", task=task, jobs=jobs)
+    stage.place.calm()
+    return filled
+
+
+async def _finish(
+    stage: Stage, task: str, jobs: int, *, processes: int = 1, slots: int = 0, worker_url: str | None = None
+) -> dict[str, Any]:
+    """Have workers finish the jobs that wait; returns what the watcher saw."""
+    async with AsyncExitStack() as stack:
+        # First, for a watcher that counts should see the first jobs end.
+        watcher = await stack.enter_async_context(stage.program("watch", jobs=jobs, skip=min(SKIP, jobs // 4)))
+        workers = await asyncio.gather(
+            *(stage.worker(stack, task, slots=slots or stage.slots, url=worker_url) for _ in range(processes))
+        )
+        answer = await while_running(workers, watcher.answer())
+        for worker in workers:
+            await worker.end()
+    return answer
+
+
+def _rate(answer: dict[str, Any]) -> float:
+    jobs, seconds = float(answer["jobs"]), float(answer["seconds"])
+    if jobs <= 0 or seconds <= 0:
+        raise ProgramError(f"it answered {jobs:g} jobs in {seconds:g} s: too few to say how fast it is")
+    return jobs / seconds
+
+
+WORKS = {
+    work.name: work
+    for work in (
+        Work("drain1", "no-ops drained by one worker process", lambda stage: drain(stage, 1), 10),
+        Work("drain2", "no-ops drained by two worker processes", lambda stage: drain(stage, 2), 8),
+        Work("single", "one caller, each job stored before the next", single, 3),
+        Work("callers50", "fifty callers at once, each awaits its own job", callers, 3),
+        Work("bulk", "1,000 jobs in a call", bulk, 4),
+        Work("latency", "enqueue to the first line of the handler, idle, across processes", latency, 13),
+        Work("sleep50", "jobs of 50 ms async sleep, 500 at once", sleep, 6),
+        Work("cpu10", "jobs of 10 ms processor time in two processes", burn, 6),
+        Work("statements", "statements per job of a drain", statements, 6, stores=frozenset({"postgres"}), once=True),
+    )
+}
+"""By name, in the order of the tables."""

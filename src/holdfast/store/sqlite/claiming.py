@@ -1,0 +1,167 @@
+"""Claiming: ready jobs become leases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.core.fairness import Head, order
+from holdfast.core.job import policy_of
+from holdfast.core.lease import Claimed
+from holdfast.core.states import Event, State
+from holdfast.errors import UnknownWorker
+from holdfast.store.sqlite._sql import sql
+from holdfast.store.sqlite.moving import landing
+from holdfast.store.sqlite.packing import WIDE, listed, pack
+from holdfast.store.sqlite.values import microseconds, moment, names_of, names_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.store.port import ClaimRequest
+    from holdfast.store.sqlite.facade import Executes
+    from holdfast.store.sqlite.writing import Writing
+
+
+def claim(writing: Writing, request: ClaimRequest, next_turn: Callable[[], int]) -> list[Claimed]:
+    """Take ready jobs and receive leases; see the port."""
+    if writing.connection.execute(sql("claim.worker"), (request.worker.bytes,)).fetchone() is None:
+        raise UnknownWorker(f"worker {request.worker} is not registered with this store: register it before it claims")
+    if request.limit <= 0:
+        return []
+    claims: list[Claimed] = []
+    heads = _heads(writing.connection, request)
+    for head in order(heads, next_turn(), first=request.first, retries_first=request.retries_first):
+        for lane in (-head.lane, head.lane):
+            if len(claims) < request.limit and not _take(writing, request, lane, claims):
+                break  # nothing passes a job of an unknown task, also not from the front to the rest of the lane
+    return claims
+
+
+def _heads(connection: Executes, request: ClaimRequest) -> list[Head]:
+    """Return the lanes this worker may claim from, each with its first job."""
+    found: dict[int, tuple[int, Head]] = {}
+    # fronts have negative numbers and so come first: where there is one, it holds the lane's head
+    for place, seq, ready_at, queue, task, priority, requires in connection.execute(
+        sql("claim.heads"), (names_text(tuple(sorted(request.tasks))) or "[]",)
+    ):
+        if (
+            (number := abs(place)) not in found
+            and (request.queues is None or queue in request.queues)
+            and request.capabilities.issuperset(names_of(requires))
+        ):
+            found[number] = (seq, Head(number, priority, moment(ready_at), queue, retries=number % 2 == 1))
+            if not task and connection.execute(sql("claim.head_task"), (place, seq)).fetchone()[0] not in request.tasks:
+                found[number] = (seq, _NO_HEAD)
+    # jobs of one enqueue are ready at the same moment: among those the place decides, for `order` keeps ties as they are
+    return [head for _, head in sorted(found.values()) if head is not _NO_HEAD]
+
+
+_NO_HEAD: Final = Head(0, 0, moment(0))
+"""Stands for a fifo lane whose first job is of a task this worker does not know."""
+
+
+def _take(writing: Writing, request: ClaimRequest, place: int, claims: list[Claimed]) -> bool:
+    """Claim from the front or the rest of one lane until enough are claimed. False when it came to a job of an unknown task."""
+    found = _find(writing.connection, place, request.limit - len(claims))
+    taken = next((index for index, one in enumerate(found) if one.task not in request.tasks), len(found))
+    if taken:
+        mine = found[:taken]
+        tokens = [writing.token() for _ in mine]
+        _lease(writing, request.worker, place, mine, tokens)
+        claims += _claims(writing, mine, tokens)
+    return taken == len(found)
+
+
+class _Found(msgspec.Struct, array_like=True):
+    """A job as found at the head of a lane: what comes through JSON, and what is filled in beside it."""
+
+    seq: int
+    attempt: int
+    failures: int
+    task: str
+    queue: str
+    priority: int
+    lane: int
+    policy: str | None
+    created_at: int
+    chain: str
+    trace: str | None
+    blockers: int | None
+    start_by: int | None
+    args: str | None
+    job_id: bytes = b""
+    lease: float = 0.0
+
+
+_decoder: Final = msgspec.json.Decoder(list[_Found])
+
+
+def _find(connection: Executes, place: int, limit: int) -> list[_Found]:
+    """Return the first jobs of a lane's front or rest, in order."""
+    wanted = {"place": place, "limit": limit, "wide": WIDE}
+    ids_text, shortest, longest, text = connection.execute(sql("claim.take"), wanted).fetchone()
+    found = _decoder.decode(text)
+    ids = bytes.fromhex(ids_text or "")
+    for index, one in enumerate(found):
+        one.job_id = ids[16 * index : 16 * index + 16]
+        one.lease = shortest
+        if one.args is None:
+            (one.args,) = connection.execute(sql("claim.args"), (one.job_id,)).fetchone()
+    if shortest != longest:
+        for one, (length,) in zip(found, connection.execute(sql("claim.lengths"), wanted).fetchall(), strict=True):
+            one.lease = length
+    return found
+
+
+def _lease(writing: Writing, worker: UUID, place: int, found: Sequence[_Found], tokens: Sequence[UUID]) -> None:
+    """Move jobs from the head of a lane into leases."""
+    execute = writing.connection.execute
+    alike: dict[float, list[tuple[bytes, int]]] = {}
+    for one, token in zip(found, tokens, strict=True):
+        alike.setdefault(one.lease, []).append((token.bytes, one.seq))
+    for seconds, jobs in alike.items():
+        leases = {
+            "tokens": pack(token for token, _ in jobs),
+            "seqs": listed([seq for _, seq in jobs]),
+            "place": place,
+            "worker_id": worker.bytes,
+            "entry": abs(place) & ~1,
+            "length": microseconds(seconds),
+            "now": writing.now,
+        }
+        execute(sql("claim.lease"), leases)
+    execute(sql("claim.remove"), (place, found[-1].seq))
+    for lane, number in Counter(one.lane for one in found).items():
+        writing.count(lane, State.READY, landing(State.READY, Event.CLAIM), number)
+
+
+def _claims(writing: Writing, found: Sequence[_Found], tokens: Sequence[UUID]) -> list[Claimed]:
+    now, claimed_at = writing.now, moment(writing.now)
+    created = {stamp: moment(stamp) for stamp in {one.created_at for one in found}}
+    ends = {seconds: moment(now + microseconds(seconds)) for seconds in {one.lease for one in found}}
+    return [
+        Claimed(
+            UUID(bytes=one.job_id),
+            token,
+            one.attempt + 1,
+            one.failures,
+            one.task,
+            one.queue,
+            one.priority,
+            one.args or "",
+            policy_of(one.policy),
+            one.lease,
+            created[one.created_at],
+            claimed_at,
+            ends[one.lease],
+            UUID(one.chain) if one.chain else None,
+            one.trace,
+            one.start_by is not None and one.start_by <= now,
+            one.blockers or 0,
+        )
+        for one, token in zip(found, tokens, strict=True)
+    ]

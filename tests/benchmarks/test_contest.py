@@ -1,0 +1,231 @@
+"""A contest of programs that only pretend: what it makes of answers, failures, and of those who never answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import runpy
+import sys
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks import works
+from benchmarks.contest import Contest, Contestant, Plan
+from benchmarks.programs import ProgramError, started, while_running
+from benchmarks.results import Machine, Report
+from benchmarks.works import WORKS
+from tests.support.until import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROTOCOL = Path(works.__file__).parent / "contestants" / "protocol.py"
+
+PRETENDER = """
+import json, os, sys, time
+
+def say(**facts):
+    print(json.dumps(facts), flush=True)
+
+def option(name):
+    return sys.argv[sys.argv.index(f"--{name}") + 1]
+
+command = sys.argv[1]
+if command == "work":
+    say(ready=True)
+    sys.stdin.read()
+    say(latencies=[9.0] * 50 + [float(number) for number in range(1, 501)])
+elif command == "watch":
+    say(jobs=int(option("jobs")) - int(option("skip")), seconds=2.0)
+else:
+    print("not an answer")
+    say(jobs=1000, seconds=0.5)
+"""
+
+BROKEN = "import sys; sys.exit('the driver is missing')"
+
+HANGS = """
+import os, sys, time
+from pathlib import Path
+Path(os.environ["PID_FILE"]).write_text(str(os.getpid()))
+print("waiting for a lock", file=sys.stderr, flush=True)
+time.sleep(600)
+"""
+
+DIES = PRETENDER.replace("sys.stdin.read()", 'sys.exit("out of connections")').replace(
+    'say(jobs=int(option("jobs")) - int(option("skip")), seconds=2.0)', "time.sleep(600)"
+)
+
+
+class Place:
+    url = "nowhere://"
+
+    def calm(self) -> None: ...
+
+    def usage(self) -> dict[str, float]:
+        return {}
+
+
+class Nowhere:
+    """Stores that are none: the pretenders need none."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    @contextmanager
+    def fresh(self, store: str) -> Iterator[Place]:
+        self.open += 1
+        try:
+            yield Place()
+        finally:
+            self.open -= 1
+
+
+@pytest.fixture
+def pretender(tmp_path: Path) -> Contestants:
+    return Contestants(tmp_path)
+
+
+class Contestants:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.pid_file = folder / "pid"
+
+    def __call__(self, name: str, text: str = PRETENDER, *, jobs: int = 20_000) -> Contestant:
+        program = self._folder / f"{name}.py"
+        program.write_text(text)
+        environment = {"PID_FILE": str(self.pid_file)}
+        return Contestant(name, "nowhere", (sys.executable, str(program)), jobs, environment=environment)
+
+    async def has_begun(self) -> bool:
+        return self.pid_file.exists() and bool(self.pid_file.read_text())
+
+
+async def hold(
+    *contestants: Contestant, rounds: int = 1, limit: float = 60.0, wanted: tuple[str, ...] = ("drain1",)
+) -> tuple[Report, list[Report]]:
+    plan = Plan(contestants, [WORKS[name] for name in wanted], rounds, seed=1, limit=limit)
+    saved: list[Report] = []
+    told: list[str] = []
+    stores = Nowhere()
+    empty = Report("peers", Machine(2, 1, "", "", ""), "", "2026-01-31")
+    report = await Contest(plan, stores, empty, saved=saved.append, tell=told.append).run()
+    assert stores.open == 0
+    assert len(told) == 1 + len(saved)
+    return report, saved
+
+
+async def test_jobs_per_second_are_those_that_counted_over_their_time(pretender: Contestants) -> None:
+    report, _ = await hold(pretender("one"))
+    assert [(one.work, one.value) for one in report.readings] == [("drain1", 7_500.0), ("bulk", 2_000.0)]
+
+
+async def test_latency_is_the_median_without_the_first_jobs(pretender: Contestants, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(works, "LATENCY_REST", 0.0)
+    report, _ = await hold(pretender("one"), wanted=("latency",))
+    [reading] = report.readings
+    assert reading.value == 250.5
+    assert (reading.extra["max"], reading.extra["jobs"], round(float(reading.extra["p99"]))) == (500.0, 500, 495)
+
+
+async def test_the_busy_share_is_of_all_slots(pretender: Contestants) -> None:
+    report, _ = await hold(pretender("one"), wanted=("sleep50", "cpu10"))
+    busy = {one.work: (one.value, round(float(one.extra["busy"]), 6)) for one in report.readings}
+    assert busy == {"sleep50": (1_875.0, 0.1875), "cpu10": (300.0, 1.5)}
+
+
+async def test_a_contestant_that_fails_is_reported_and_the_rest_goes_on(pretender: Contestants) -> None:
+    report, saved = await hold(pretender("one"), pretender("broken", BROKEN), pretender("other"), rounds=3)
+    assert sorted(one.contestant for one in report.readings if one.work == "drain1") == ["one"] * 3 + ["other"] * 3
+    [failure] = report.failures
+    assert (failure.contestant, failure.work) == ("broken", "drain1")
+    assert "exit code 1" in failure.reason
+    assert "the driver is missing" in failure.reason
+    assert len(saved) == 3 + 3 + 2, "saved after every cell; a third try of the broken one is pointless"
+
+
+async def test_a_worker_that_dies_fails_the_cell_at_once(pretender: Contestants) -> None:
+    report, _ = await hold(pretender("dies", DIES))
+    [failure] = report.failures
+    assert "dies work ended by itself" in failure.reason
+    assert "out of connections" in failure.reason
+
+
+async def test_a_contestant_that_hangs_is_ended_and_says_where_it_was(pretender: Contestants) -> None:
+    report, _ = await hold(pretender("hangs", HANGS), limit=4.0)
+    [failure] = report.failures
+    assert "not finished within 4 s" in failure.reason
+    assert "waiting for a lock" in failure.reason
+    assert gone(int(pretender.pid_file.read_text()))
+
+
+async def test_breaking_off_ends_what_runs(pretender: Contestants) -> None:
+    running = asyncio.create_task(hold(pretender("hangs", HANGS)))
+    await until(pretender.has_begun)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert gone(int(pretender.pid_file.read_text()))
+
+
+async def test_an_answer_without_a_time_is_a_failure_and_no_figure(pretender: Contestants) -> None:
+    report, _ = await hold(pretender("quick", PRETENDER.replace("seconds=2.0", "seconds=0.0")))
+    assert report.readings == []
+    assert "too few to say" in report.failures[0].reason
+
+
+def test_the_order_differs_between_rounds_and_follows_the_seed(pretender: Contestants) -> None:
+    contestants = [pretender(f"number{number}") for number in range(8)]
+    plan = Plan(contestants, [WORKS["drain1"], WORKS["single"]], rounds=3, seed=7)
+    orders: dict[tuple[int, str], list[str]] = {}
+    for number, work, contestant in plan.cells():
+        orders.setdefault((number, work.name), []).append(contestant.name)
+    assert len({tuple(order) for order in orders.values()}) == 6
+    assert all(sorted(order) == [one.name for one in contestants] for order in orders.values())
+    assert plan.cells() == Plan(contestants, plan.works, rounds=3, seed=7).cells()
+    assert plan.cells() != Plan(contestants, plan.works, rounds=3, seed=8).cells()
+
+
+def test_counts_are_taken_in_one_round_only_and_on_postgresql_only(pretender: Contestants) -> None:
+    plan = Plan([pretender("one")], [WORKS["statements"]], rounds=3, seed=7)
+    assert plan.cells() == []
+    on_postgres = Contestant("two", "postgres", ("two",), 1000)
+    assert len(Plan([on_postgres], plan.works, rounds=3, seed=7).cells()) == 1
+
+
+async def test_a_program_ends_with_its_block_and_all_that_it_started() -> None:
+    code = "import json, subprocess; print(json.dumps({'pid': subprocess.Popen(['sleep', '600']).pid}), flush=True); input()"
+    async with started([sys.executable, "-c", code], name="parent") as program:
+        child = (await program.answer())["pid"]
+    await until(partial(_gone, child))
+
+
+async def test_waiting_ends_when_a_program_does() -> None:
+    async with started([sys.executable, "-c", "raise SystemExit(4)"], name="short") as program:
+        with pytest.raises(ProgramError, match="short ended by itself with exit code 4"):
+            await while_running([program], asyncio.Event().wait())
+
+
+def test_the_works_last_as_long_as_the_contestants_make_them() -> None:
+    protocol = runpy.run_path(str(PROTOCOL))
+    assert (protocol["SLEEP_SECONDS"], protocol["BURN_SECONDS"]) == (works.SLEEP_SECONDS, works.BURN_SECONDS)
+
+
+def gone(pid: int) -> bool:
+    """Tell whether a process has ended; one that nobody has reaped yet has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+
+async def _gone(pid: int) -> bool:
+    return gone(pid)
