@@ -118,6 +118,8 @@ async def _stand_by(url: str, pipe: Pipe) -> tuple[list[tuple[float, float]], li
                 await connection.fetch(sql, row)
                 ended = time.monotonic()
                 taken.append((ended, (ended - started) * 1000))
+            if len(reads) == 1:
+                pipe.send("at work")
             await asyncio.sleep(BYSTANDER_REST)
     finally:
         await connection.close()
@@ -138,9 +140,10 @@ async def bystander(url: str, run: Run) -> AsyncIterator[None]:
     process = multiprocessing.get_context("spawn").Process(target=stand_by, args=(url, there), daemon=True)
     process.start()
     try:
+        here.recv()  # at work; nobody here has anything else to do meanwhile
         yield
     finally:
-        here.send("stop")  # and wait: nobody here has anything left to do
+        here.send("stop")
         run.reads, run.updates = here.recv()
         process.join()
 
