@@ -30,7 +30,6 @@ SCANS = {
     "workers.held": {"holdfast_lease"},
     "mark_offline.silent": {"holdfast_worker"},  # those that are not offline
     "schedules.schedules": {"holdfast_schedule"},  # as many as the code names
-    "writing.last_number": {"holdfast_meta"},  # one row
     "writing.advance": {"holdfast_meta"},
     "moving.any_blocked": {"holdfast_blocked"},  # stops at the first row
 }
