@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ALLOWED: Final = 1.05
 ALLOWED_BY_THE_WAY: Final = 1.1
 """Of what was counted; the second for what also depends a little on how the work falls into turns and transactions."""
-BY_THE_WAY: Final = frozenset({"calls", "wal"})
+BY_THE_WAY: Final = frozenset({"calls"})
 
 COUNTED: Final[dict[str, Phases]] = {
     "memory": {
@@ -55,8 +55,8 @@ COUNTED: Final[dict[str, Phases]] = {
     },
     "postgres": {
         "enqueue 1000": {"calls": 43.81},
-        "worker, 1 slots": {"statements": 2.0, "round_trips": 2.0, "wal": 1302.0, "calls": 689.9},
-        "worker, 20 slots": {"statements": 0.1, "round_trips": 0.1005, "wal": 805.2, "calls": 83.2},
+        "worker, 1 slots": {"statements": 2.0, "round_trips": 2.0, "calls": 689.9},
+        "worker, 20 slots": {"statements": 0.1, "round_trips": 0.1005, "calls": 83.2},
         "memory": {"retained": 0.5, "held": 29.78},
         "enqueue one": {"statements": 1.0, "round_trips": 1.0, "wal_bytes": 612.6, "wal_records": 7.045, "buffers": 11.125},
         "claim one": {"statements": 1.005, "round_trips": 1.005, "wal_bytes": 618.5, "wal_records": 8.115, "buffers": 18.155},
@@ -93,7 +93,9 @@ def fresh(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> Iterato
 @pytest.mark.parametrize("slots", [1, 20])
 @pytest.mark.parametrize("store", STORES)
 async def test_a_job_costs_its_worker_no_more_than_it_did(store: str, fresh: Fresh, slots: int) -> None:
-    assert dearer({f"worker, {slots} slots": await count_worker(store, fresh, slots)}, store) == {}
+    counted = await count_worker(store, fresh, slots)
+    counted.pop("wal", None)  # of the whole server: what others have it log counts. What claim and settle log is asserted below
+    assert dearer({f"worker, {slots} slots": counted}, store) == {}
 
 
 @pytest.mark.parametrize("store", STORES)
