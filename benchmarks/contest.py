@@ -105,6 +105,8 @@ class Stage:
         self.contestant = contestant
         self.place = place
         self.slots = slots
+        self.environment = dict(contestant.environment)
+        """What its programs find in theirs."""
         self.unfinished: list[str] = []
         """What ran when the cell was broken off, each with its last words."""
         self._scale = scale
@@ -132,7 +134,7 @@ class Stage:
         given = {"url": self.place.url} | options
         words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         line = [*self.contestant.command, command, *words]
-        async with started(line, name=f"{self.contestant.name} {command}", environment=self.contestant.environment) as program:
+        async with started(line, name=f"{self.contestant.name} {command}", environment=self.environment) as program:
             try:
                 yield program
             except asyncio.CancelledError:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.meters import PostgresMeter
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 SLEEP_SECONDS = 0.05
 """As in contestants/protocol.py, which stands alone."""
-BURN_SECONDS = 0.01
+BUSY_VARIABLE = "CONTEST_BUSY"
 """As above."""
 SKIP = 5_000
 """Finished jobs that do not count in a drain, so that the start of the workers does not."""
@@ -124,12 +126,33 @@ async def sleep(stage: Stage) -> list[Finding]:
 
 
 async def burn(stage: Stage) -> list[Finding]:
-    """Run jobs that compute for 10 ms, in two processes."""
+    """Run jobs that compute for 10 ms, in two processes. They share two cores with their worker and their store."""
     jobs = stage.size(BURN_JOBS)
     processes = stage.contestant.burn_processes
     await _fill(stage, "burn", jobs)
-    answer = await _finish(stage, "burn", jobs, processes=processes, slots=max(1, BURN_SLOTS // processes))
-    return [Finding("cpu10", _rate(answer), extra={"busy": _rate(answer) * BURN_SECONDS / BURN_SLOTS, "jobs": jobs})]
+    with tempfile.TemporaryDirectory(prefix="holdfast-busy-") as folder:
+        stage.environment[BUSY_VARIABLE] = folder
+        answer = await _finish(stage, "burn", jobs, processes=processes, slots=max(1, BURN_SLOTS // processes))
+        busy = busy_share(Path(folder), BURN_SLOTS)
+    extra: dict[str, float | str] = {"jobs": jobs}
+    if busy is not None:
+        extra["busy"] = busy
+    return [Finding("cpu10", _rate(answer), extra=extra)]
+
+
+def busy_share(folder: Path, slots: int) -> float | None:
+    """Return the share of the slots' time in which they ran a job, by what the jobs noted; `None`: none did.
+
+    From the start of the job after the first quarter to that of the last: the start of the workers does not count, nor
+    that they run out of jobs.
+    """
+    lines = [line for notes in folder.iterdir() for line in notes.read_text().splitlines()]
+    spans = sorted((float(begun), float(ended)) for begun, ended in (line.split() for line in lines))
+    if len(spans) < 2 * slots:
+        return None
+    first, last = spans[len(spans) // 4][0], spans[-1][0]
+    ran = sum(max(0.0, min(ended, last) - max(begun, first)) for begun, ended in spans)
+    return ran / (slots * (last - first))
 
 
 async def statements(stage: Stage) -> list[Finding]:

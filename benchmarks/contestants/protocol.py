@@ -21,10 +21,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 SLEEP_SECONDS = 0.05
 BURN_SECONDS = 0.01
+BUSY_VARIABLE = "CONTEST_BUSY"
+"""Names a folder, into which each process writes when it ran `burn` jobs: how busy slots were is seen there."""
 BATCH = 1000
 
 latencies: list[float] = []
@@ -44,10 +48,13 @@ def started(begun: float) -> None:
 
 
 def burn() -> None:
-    """Spend the processor time of a `burn` job."""
-    until = time.thread_time() + BURN_SECONDS
+    """Spend the processor time of a `burn` job, and note from when to when, where somebody asked for that."""
+    begun, until = time.monotonic(), time.thread_time() + BURN_SECONDS
     while time.thread_time() < until:
         pass
+    if folder := os.environ.get(BUSY_VARIABLE):
+        with Path(folder, str(os.getpid())).open("a") as notes:
+            notes.write(f"{begun} {time.monotonic()}\n")
 
 
 def say(**facts: Any) -> None:

@@ -75,8 +75,10 @@ class Ears:
     def __init__(self) -> None:
         self.heard: list[Hint] = []
 
-    def hint(self, hint: Hint) -> None:
+    def hint(self, hint: Hint, *, told: bool = False) -> None:
         self.heard.append(hint)
+
+    def with_commit(self, hint: Hint) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -134,8 +134,23 @@ async def test_latency_is_the_median_without_the_first_jobs(pretender: Contestan
 
 async def test_the_busy_share_is_of_all_slots(pretender: Contestants) -> None:
     report, _ = await hold(pretender("one"), wanted=("sleep50", "cpu10"))
-    busy = {one.work: (one.value, round(float(one.extra["busy"]), 6)) for one in report.readings}
-    assert busy == {"sleep50": (1_875.0, 0.1875), "cpu10": (300.0, 1.5)}
+    busy = {one.work: (one.value, one.extra.get("busy")) for one in report.readings}
+    assert busy == {"sleep50": (1_875.0, 0.1875), "cpu10": (300.0, None)}, "one that only pretends has noted nothing"
+
+
+def test_how_busy_slots_were_is_seen_from_when_to_when_jobs_ran(tmp_path: Path) -> None:
+    # two processes, jobs of 10 with gaps of 2 in one of them. The first quarter does not count, nor what follows the last start
+    (tmp_path / "1").write_text("".join(f"{start} {start + 10}\n" for start in range(0, 60, 10)))
+    (tmp_path / "2").write_text("".join(f"{start} {start + 10}\n" for start in range(0, 60, 12)))
+    spans = sorted([*range(0, 60, 10), *range(0, 60, 12)])
+    first, last = spans[len(spans) // 4], spans[-1]
+    ran = (last - first) + sum(max(0, min(start + 10, last) - max(start, first)) for start in range(0, 60, 12))
+    assert works.busy_share(tmp_path, 2) == ran / (2 * (last - first))
+    assert 0.85 < ran / (2 * (last - first)) < 1.0
+
+
+def test_jobs_that_noted_nothing_say_nothing_about_slots(tmp_path: Path) -> None:
+    assert works.busy_share(tmp_path, 2) is None
 
 
 async def test_a_contestant_that_fails_is_reported_and_the_rest_goes_on(pretender: Contestants) -> None:
@@ -210,9 +225,9 @@ async def test_waiting_ends_when_a_program_does() -> None:
             await while_running([program], asyncio.Event().wait())
 
 
-def test_the_works_last_as_long_as_the_contestants_make_them() -> None:
+def test_the_works_know_what_the_contestants_go_by() -> None:
     protocol = runpy.run_path(str(PROTOCOL))
-    assert (protocol["SLEEP_SECONDS"], protocol["BURN_SECONDS"]) == (works.SLEEP_SECONDS, works.BURN_SECONDS)
+    assert (protocol["SLEEP_SECONDS"], protocol["BUSY_VARIABLE"]) == (works.SLEEP_SECONDS, works.BUSY_VARIABLE)
 
 
 def gone(pid: int) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.notify.line import Line
 from holdfast.notify.port import Hint
-from holdfast.notify.postgres import TOGETHER, PostgresNotifier, channel_name
+from holdfast.notify.postgres import ALONE, CROWDED, CROWDED_FOR, TOGETHER, PostgresNotifier, channel_name
 from holdfast.system import SystemEnvironment
 from tests.notify.ear import PATIENCE, Ear, eventually
 from tests.notify.proxy import Proxy
@@ -98,6 +98,59 @@ async def test_a_hint_too_large_to_send_arrives_as_anything(postgres_url: str) -
         assert own.hints == [large]
         assert other.hints == [SOMETHING]
         assert sender.dropped == 0
+
+
+class Clocked(SystemEnvironment):
+    """A world whose clock a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+async def test_what_goes_with_a_commit_is_heard_by_others_then_and_by_its_own_process_once(
+    postgres_url: str,
+) -> None:
+    own, other = Ear(), Ear()
+    async with (
+        notifying(postgres_url, own) as sender,
+        notifying(postgres_url, other),
+        session(postgres_url) as connection,
+    ):
+        text = sender.with_commit(MAIL)
+        assert text is not None
+        async with connection.transaction():
+            await notify(connection, text)
+            await connection.execute("SELECT 1")
+            assert other.hints == own.hints == []
+        await other.hears(MAIL)
+        sender.hint(MAIL, told=True)
+        await own.hears(MAIL)
+        await notify(connection, json.dumps({"later": True}))
+        await own.hears(Hint(later=True))
+        assert own.hints == [MAIL, Hint(later=True)]
+        assert sender._sending is None, "it was sent again"
+
+
+async def test_only_who_has_said_nothing_for_a_while_notifies_in_a_transaction(postgres_url: str) -> None:
+    clock = Clocked()
+    notifier = PostgresNotifier(as_another_process(postgres_url), clock)
+    try:
+        assert notifier.with_commit(MAIL) is not None
+        notifier.hint(MAIL, told=True)
+        assert notifier.with_commit(MAIL) is None
+        clock.seconds += ALONE * 1.01
+        assert notifier.with_commit(MAIL) is not None
+        clock.seconds += CROWDED * 1.01  # so long the commit took
+        notifier.hint(MAIL, told=True)
+        clock.seconds += ALONE * 1.01
+        assert notifier.with_commit(MAIL) is None, "others that notify wait for it, and it for them"
+        clock.seconds += CROWDED_FOR
+        assert notifier.with_commit(MAIL) is not None
+    finally:
+        await notifier.close()
 
 
 async def test_hints_that_keep_coming_go_out_every_few_milliseconds_at_most(postgres_url: str) -> None:

@@ -30,11 +30,15 @@ class Even(SystemEnvironment):
 class Hints:
     """Remembers hints instead of sending them."""
 
+    healthy = True
+
     def __init__(self) -> None:
         self.sent: list[Hint] = []
 
-    def hint(self, hint: Hint) -> None:
+    def hint(self, hint: Hint, *, told: bool = False) -> None:
         self.sent.append(hint)
+
+    def with_commit(self, hint: Hint) -> None: ...
 
 
 def a_base(store: Any = None, notifier: Any = None) -> Base:

@@ -11,6 +11,7 @@ from holdfast.core.job import NewJob, Unique
 from holdfast.errors import BadJob, KeyBusy
 from holdfast.notify.hub import Hub
 from holdfast.notify.local import LocalNotifier
+from holdfast.notify.port import Hint
 from holdfast.runtime.enqueuing import Enqueuer
 from holdfast.store.port import Enqueue, Enqueued
 from holdfast.system import SystemEnvironment
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.core.lease import Lease
+    from holdfast.store.port import Notice
 
 
 class Desk:
@@ -30,7 +32,12 @@ class Desk:
         self.busy = "hot"
 
     async def enqueue(
-        self, jobs: Sequence[NewJob], *, under: Lease | None = None, caps: Mapping[str, int] | None = None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        under: Lease | None = None,
+        caps: Mapping[str, int] | None = None,
+        notice: Notice | None = None,
     ) -> list[Enqueued]:
         self.calls.append([job.task for job in jobs])
         if any(job.task == "bad" for job in jobs):
@@ -114,3 +121,32 @@ async def test_closing_waits_for_what_is_written_apart(desk: Desk, enqueuer: Enq
     desk.gate.set()
     await closing
     assert {type(answer) for answer in await settled(*hot)} == {KeyBusy}
+
+
+class Carrying(LocalNotifier):
+    """A notifier that has something to send with every commit."""
+
+    def __init__(self) -> None:
+        super().__init__(Hub())
+        self.heard: list[tuple[Hint, bool]] = []
+
+    def with_commit(self, hint: Hint) -> str:  # type: ignore[override]
+        return ",".join(hint.queues)
+
+    def hint(self, hint: Hint, *, told: bool = False) -> None:
+        self.heard.append((hint, told))
+
+
+@pytest.mark.parametrize("carried", [True, False])
+async def test_others_are_told_after_the_commit_unless_it_told_them(carried: bool) -> None:  # noqa: FBT001  a parameter
+    class Store(Desk):
+        async def enqueue(self, jobs: Sequence[NewJob], **options: Any) -> list[Enqueued]:
+            notice = options["notice"]
+            if carried:
+                assert notice.text() == "default"
+                notice.sent = True
+            return [Enqueued(Enqueue.CREATED, job.id) for job in jobs]
+
+    notifier = Carrying()
+    await Enqueuer(Store(), notifier).enqueue([a_job("t")], {})  # type: ignore[arg-type]
+    assert notifier.heard == [(Hint(frozenset({"default"})), carried)]

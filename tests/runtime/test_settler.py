@@ -24,7 +24,7 @@ from holdfast.core.states import Event
 from holdfast.errors import BadJob, KeyBusy
 from holdfast.notify.port import Hint
 from holdfast.runtime import counters as count
-from holdfast.runtime.settler import BATCH, Settler
+from holdfast.runtime.settler import BATCH, WORTH_ANOTHER, Settler
 from holdfast.store.port import Settled
 from holdfast.system import SystemEnvironment
 from tests.runtime.parts import Hints, a_base, an_attempt
@@ -258,3 +258,64 @@ async def test_a_worker_that_must_end_gives_up_on_a_store_that_is_gone(desk: Des
     assert desk.confirmed == [attempt]
     assert "1 outcome(s) could not be written: the leases will lapse" in caplog.text
     assert desk.counted(count.SETTLED) == 0
+
+
+class Gate:
+    """A store that writes nothing until it is let."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.open = asyncio.Event()
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        self.begun.append(len(settlements))
+        await self.open.wait()
+        return [Settled.APPLIED] * len(settlements)
+
+
+async def turns() -> None:
+    """Let the event loop turn until nothing is left to do at once."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_many_that_wait_are_written_beside_a_batch_whose_answer_is_not_there_yet_and_few_are_not() -> None:
+    store = Gate()
+    confirmed: list[Attempt] = []
+    settler = Settler(a_base(store), confirmed.extend)
+    running = asyncio.create_task(settler.run())
+    settler.submit(an_attempt(), Succeeded())
+    await turns()
+    for _ in range(WORTH_ANOTHER - 1):
+        settler.submit(an_attempt(), Succeeded())
+    await turns()
+    assert store.begun == [1]
+    settler.submit(an_attempt(), Succeeded())
+    await turns()
+    assert store.begun == [1, WORTH_ANOTHER]
+    for _ in range(WORTH_ANOTHER):
+        settler.submit(an_attempt(), Succeeded())
+    await turns()
+    assert store.begun == [1, WORTH_ANOTHER], "a third at once"
+    store.open.set()
+    await asyncio.wait_for(settler.stop(WAIT), WAIT)
+    await asyncio.wait_for(running, WAIT)
+    assert store.begun == [1, WORTH_ANOTHER, WORTH_ANOTHER]
+    assert len(confirmed) == 1 + 2 * WORTH_ANOTHER
+
+
+async def test_it_is_not_done_while_one_of_two_batches_is_unanswered() -> None:
+    store = Gate()
+    settler = Settler(a_base(store), lambda _: None)
+    running = asyncio.create_task(settler.run())
+    settler.submit(an_attempt(), Succeeded())
+    await turns()
+    for _ in range(WORTH_ANOTHER):
+        settler.submit(an_attempt(), Succeeded())
+    await turns()
+    stopping = asyncio.create_task(settler.stop(WAIT))
+    await turns()
+    assert not stopping.done()
+    assert not running.done()
+    settler.give_up()
+    await asyncio.wait_for(asyncio.gather(stopping, running), WAIT)

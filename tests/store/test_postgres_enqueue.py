@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.job import NewJob, Policy, Unique
 from holdfast.core.retry import Retry
-from holdfast.store.port import ClaimRequest, Enqueue, Worker
+from holdfast.store.port import ClaimRequest, Enqueue, Notice, Worker
 from holdfast.store.postgres import PostgresStore, connection, rendering
 from holdfast.store.postgres.connection import Connections
 from holdfast.system import SystemEnvironment
@@ -76,12 +76,13 @@ def test_every_field_of_a_job_is_sent_or_keeps_it_from_being_plain() -> None:
     assert rendering.alike([a_job(), a_job(args='{"n":1}', tags=("x",), trace="00-1")])
 
 
+@pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("field", [None, *sorted(SHAPE)])
 async def test_the_short_way_writes_the_rows_of_the_long_one(
-    postgres_url: str, schema: str, store: PostgresStore, field: str | None
+    postgres_url: str, schema: str, store: PostgresStore, field: str | None, number: int
 ) -> None:
     fields = {} if field is None else {field: OTHERS[field]}
-    short = [a_job(**fields), a_job(args='{"n":1}', tags=("x", "y"), trace="00-1", **fields)]
+    short = [a_job(args='{"n":1}', tags=("x", "y"), trace="00-1", **fields), a_job(**fields)][:number]
     long = [msgspec.structs.replace(job, id=WORLD.job_id()) for job in short]
     assert rendering.alike(short)
     await store.enqueue(short)
@@ -130,6 +131,49 @@ async def test_a_plain_job_named_twice_in_a_batch_is_created_once(store: Postgre
     job = a_job()
     answers = await store.enqueue([job, a_job(), job])
     assert [answer.status for answer in answers] == [Enqueue.CREATED, Enqueue.CREATED, Enqueue.REPEATED]
+
+
+class Asked:
+    """A notice that is asked for, and how often."""
+
+    def __init__(self, text: str | None) -> None:
+        self.times = 0
+        self._text = text
+        self.notice = Notice(self._say)
+
+    def _say(self) -> str | None:
+        self.times += 1
+        return self._text
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_notice_is_sent_with_the_commit_of_jobs_that_are_ready_then(
+    postgres_url: str, store: PostgresStore, number: int
+) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    client = await asyncpg.connect(postgres_url)
+    await client.add_listener(store._channel, lambda *said: heard.put_nowait(str(said[-1])))
+    sent, unsent, later = Asked("something"), Asked(None), Asked("never")
+    await store.enqueue([a_job() for _ in range(number)], notice=sent.notice)
+    await store.enqueue([a_job() for _ in range(number)], notice=unsent.notice)
+    await store.enqueue([a_job(delay=60.0) for _ in range(number)], notice=later.notice)
+    assert await asyncio.wait_for(heard.get(), 10) == "something"
+    assert (sent.notice.sent, unsent.notice.sent, later.notice.sent) == (True, False, False)
+    assert (sent.times, unsent.times, later.times) == (1, 1, 0)
+    await client.fetch("SELECT 1")
+    assert heard.empty()
+    await client.close()
+
+
+async def test_a_notice_is_not_taken_for_sent_where_the_transaction_it_was_in_has_failed(store: PostgresStore) -> None:
+    there, fresh = a_job(), a_job()
+    await store.enqueue([there])
+    asked = Asked("of nothing")
+    assert [one.status for one in await store.enqueue([there, fresh], notice=asked.notice)] == [
+        Enqueue.REPEATED,
+        Enqueue.CREATED,
+    ]
+    assert not asked.notice.sent, "others would hear of the second job only when they look"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

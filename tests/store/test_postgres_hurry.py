@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import asyncpg
+import pytest
 import pytest_asyncio
 
-from holdfast.core.job import NewJob
+from holdfast.core.job import NewJob, Unique
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
 from holdfast.core.states import Event
@@ -27,7 +29,8 @@ class Hurrying:
     """A worker's store, one that enqueues elsewhere, and how often the worker's looked."""
 
     def __init__(self, url: str) -> None:
-        schema = f"hurry_{uuid4().hex}"
+        self.url = url
+        self.schema = schema = f"hurry_{uuid4().hex}"
         self.elsewhere = PostgresStore(url, WORLD, schema=schema)
         self.store = PostgresStore(url, WORLD, schema=schema)
         self.worker = Worker(id=uuid4(), name="w")
@@ -40,9 +43,9 @@ class Hurrying:
 
         self.store._look = look  # type: ignore[method-assign]
 
-    async def claim(self, *, limit: int = 10) -> list[Claimed]:
+    async def claim(self, *, limit: int = 10, hurry: bool = True) -> list[Claimed]:
         request = ClaimRequest(
-            worker=self.worker.id, tasks=frozenset({"one", "two", "three"}), limit=limit, look=True, hurry=True
+            worker=self.worker.id, tasks=frozenset({"one", "two", "three"}), limit=limit, look=True, hurry=hurry
         )
         return await self.store.claim(request)
 
@@ -129,3 +132,79 @@ async def test_many_lanes_are_looked_at_first(hurrying: Hurrying) -> None:
     await hurrying.elsewhere.enqueue([job])
     assert [one.job_id for one in await hurrying.claim()] == [job.id]
     assert hurrying.looks == 1
+
+
+async def test_one_job_is_claimed_and_the_next_claim_takes_the_others(hurrying: Hurrying) -> None:
+    await hurrying.empty(new())
+    jobs = [new() for _ in range(5)]
+    await hurrying.elsewhere.enqueue(jobs)
+    first = await hurrying.claim()
+    rest = await hurrying.claim(hurry=False)
+    assert [one.job_id for one in first] == [jobs[0].id]
+    assert [one.job_id for one in rest] == [job.id for job in jobs[1:]]
+
+
+async def test_nothing_is_claimed_in_a_hurry_from_a_queue_that_is_paused(hurrying: Hurrying) -> None:
+    await hurrying.empty(new(), new("two", queue="other"))
+    await hurrying.elsewhere.pause("default", by="a test")
+    await hurrying.elsewhere.enqueue([new()])
+    job = new("two", queue="other")
+    await hurrying.elsewhere.enqueue([job])
+    assert [one.job_id for one in await hurrying.claim()] == [job.id]
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"trace": "t"}, {"tags": ("a",)}, {"unique": Unique(key="k", scope="s")}, {"expires_in": 60.0}]
+)
+async def test_it_is_the_same_job_as_another_claim_would_have_given(hurrying: Hurrying, fields: dict[str, Any]) -> None:
+    """Enqueued, claimed in a hurry, given back, claimed as ever: what they say differs where the attempts differ."""
+    await hurrying.empty(new())
+    job = new(args='{"n": 1}', **fields)
+    await hurrying.elsewhere.enqueue([job])
+    [first] = await hurrying.claim()
+    back = Write(Event.RELEASE, 0, front=True, error=Error("RELEASED", "given back"))
+    await hurrying.elsewhere.settle([Settlement(first.lease, back)])
+    [second] = await hurrying.claim(hurry=False)
+    moved = {"token", "attempt", "claimed_at", "expires_at"}
+    assert {name for name in first.__struct_fields__ if getattr(first, name) != getattr(second, name)} == moved
+    assert (first.attempt, second.attempt) == (1, 2)
+    assert (first.expires_at - first.claimed_at) == (second.expires_at - second.claimed_at)
+    await hurrying.finish([second])
+
+
+async def test_a_retry_is_claimed_in_a_hurry_with_its_count(hurrying: Hurrying) -> None:
+    await hurrying.empty(new())
+    job = new()
+    await hurrying.elsewhere.enqueue([job])
+    [first] = await hurrying.claim()
+    again = Write(Event.RETRY, 1, error=Error("E", "once more"))
+    await hurrying.store.settle([Settlement(first.lease, again)])
+    await hurrying.store.stats()  # looks: the lane of retries is known now
+    [second] = await hurrying.claim()
+    assert (second.job_id, second.attempt, second.failures) == (job.id, 2, 1)
+
+
+async def test_a_job_in_hand_elsewhere_is_passed_over(hurrying: Hurrying) -> None:
+    await hurrying.empty(new())
+    first, second = new(), new()
+    await hurrying.elsewhere.enqueue([first, second])
+    connection = await asyncpg.connect(hurrying.url)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"SELECT FROM {hurrying.schema}.ready WHERE job_id = $1 FOR UPDATE", first.id)
+            assert [one.job_id for one in await hurrying.claim()] == [second.id]
+    finally:
+        await connection.close()
+
+
+async def test_what_has_a_deadline_is_claimed_with_it(hurrying: Hurrying) -> None:
+    await hurrying.empty(new())
+    await hurrying.elsewhere.enqueue([new(expires_in=60.0)])
+    [claimed] = await hurrying.claim()
+    assert not claimed.overdue
+    connection = await asyncpg.connect(hurrying.url)
+    try:
+        assert await connection.fetchval(f"SELECT count(*) FROM {hurrying.schema}.deadline") == 0
+        assert await connection.fetchval(f"SELECT dated FROM {hurrying.schema}.lease") is True
+    finally:
+        await connection.close()

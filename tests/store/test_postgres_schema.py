@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
 
-from holdfast.core.states import TERMINAL, TRANSITIONS
 from holdfast.errors import SchemaError, SchemaMissing, SchemaTooNew, SchemaTooOld
 from holdfast.store.port import Worker
 from holdfast.store.postgres import PostgresStore, migrate, schema
@@ -128,15 +126,3 @@ async def test_two_schemas_in_one_database_are_two_stores(postgres_url: str) -> 
     assert ([view.worker.name for view in await odd.workers()], await plain.workers()) == (["only here"], [])
     await plain.close()
     await odd.close()
-
-
-async def test_the_tables_refuse_states_that_are_not_in_the_state_machine(
-    postgres_url: str, connection: asyncpg.Connection[asyncpg.Record]
-) -> None:
-    await migrate(postgres_url, WORLD)
-    archive, born = [
-        await connection.fetchval("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = $1", name)
-        for name in ("archive_state_check", "job_born_check")
-    ]
-    assert set(re.findall(r"'(\w+)'", archive)) == {state.value for state in TERMINAL}
-    assert set(re.findall(r"'(\w+)'", born)) == {str(state) for (origin, _), state in TRANSITIONS.items() if origin is None}

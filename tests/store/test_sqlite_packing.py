@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.core.job import NewJob, Unique
+from holdfast.core.lease import Lease
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
 from holdfast.store.port import ClaimRequest, Enqueue, Settled, Settlement, Worker
@@ -109,7 +110,7 @@ async def test_among_simple_successes_the_others_are_told_apart(store: SqliteSto
     await store.enqueue([keyed, *plain, waiter])
     held = {one.job_id: one for one in await claim(store, worker)}
     done = Write(Event.SUCCEED, 0, result="null")
-    stale = Settlement(held[plain[0].id].lease._replace(token=WORLD.token()), done)
+    stale = Settlement(Lease(plain[0].id, WORLD.token()), done)
     await store.settle([Settlement(held[plain[1].id].lease, done)])
     calls = [
         stale,

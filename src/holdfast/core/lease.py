@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from holdfast.core.job import Policy
 
 
-class Lease(NamedTuple):
+class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What a holder shows with every write: the job, and the secret of its claim."""
 
     job_id: UUID

@@ -10,8 +10,8 @@ import asyncpg
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    Heard = Callable[[int, str], None]
-    """Called with the process id of the session that sent a notification, and its payload."""
+    Heard = Callable[[str], None]
+    """Called with what a notification says."""
 
 GOODBYE_SECONDS: Final = 0.3
 
@@ -24,8 +24,6 @@ class Line:
         self._timeout = timeout
         self._turn = asyncio.Lock()
         self._lost = asyncio.Event()
-        self.pid: int = connection.get_server_pid()
-        """The process id of its session, by which notifications name their sender."""
         connection.add_termination_listener(lambda _: self._lost.set())
 
     @classmethod
@@ -47,7 +45,7 @@ class Line:
 
     async def listen(self, channel: str, heard: Heard) -> None:
         """Hear what is sent to a channel from now on."""
-        await self._in_time(self._connection.add_listener(channel, lambda _, pid, __, payload: heard(pid, payload)))
+        await self._in_time(self._connection.add_listener(channel, lambda _connection, _pid, _channel, payload: heard(payload)))
 
     async def execute(self, statement: str, *args: object) -> None:
         """Run one statement, a transaction of its own."""

@@ -28,10 +28,13 @@ class LocalNotifier:
         """Whether it listens: there are no other processes to hear."""
         return bool(self._mailboxes)
 
-    def hint(self, hint: Hint) -> None:
+    def hint(self, hint: Hint, *, told: bool = False) -> None:  # noqa: ARG002  there are no others to be told
         """Reach every listener of the hub, each in the next turn of its loop. From any thread, never raises."""
         if hint and not self._closed:
             self._hub.send(hint)
+
+    def with_commit(self, hint: Hint) -> None:
+        """Return nothing: whoever is to hear it is in this process."""
 
     async def close(self) -> None:
         """Deliver to its own listeners what has been sent, and hear no more. Safe to call again."""

@@ -62,10 +62,18 @@ class Notifier(Protocol):
         """Whether hints of other processes arrive now. While they do not, poll often."""
         ...
 
-    def hint(self, hint: Hint) -> None:
+    def hint(self, hint: Hint, *, told: bool = False) -> None:
         """Send a hint to everyone, this process's own listener included. Returns at once, never raises.
 
-        The first goes out at once; those that follow within a few hundredths of a second are joined into one.
+        The first goes out at once; those that follow within a few hundredths of a second are joined into one. `told`: other
+        processes have heard it, for it was sent with the commit.
+        """
+        ...
+
+    def with_commit(self, hint: Hint) -> str | None:
+        """Return what a store is to send with the commit that a hint will follow; `None`: nothing, `hint` does all of it.
+
+        It reaches other processes sooner than what is sent after the commit. Once committed, `hint` is called with `told`.
         """
         ...
 

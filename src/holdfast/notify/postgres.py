@@ -1,10 +1,11 @@
-"""`PostgresNotifier`: hints through LISTEN and NOTIFY, never inside anybody's transaction."""
+"""`PostgresNotifier`: hints through LISTEN and NOTIFY, sent after a commit or, now and then, with one of the store's own."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import os
+import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 TOGETHER: Final = 0.005
 """Seconds between two notifications of one handle: what is said in between goes out as one. Long enough to bound what a busy
 producer costs the server (a notification is a commit), short enough for a worker that idles."""
+
+ALONE: Final = 2 * TOGETHER
+"""Seconds after the last notification from which on the next one may go with a commit. That is heard half a millisecond sooner,
+but commits that notify wait for each other, to the end: who enqueues all the time must not be one of them."""
+CROWDED: Final = 0.02
+"""Seconds that a commit takes which had to wait for others that notify: then they are too many."""
+CROWDED_FOR: Final = 2.0
 
 LARGEST_PAYLOAD: Final = 7_500
 """Bytes; PostgreSQL takes 7,999."""
@@ -50,7 +58,17 @@ class Meeting:
     """Where the handles of one process on one channel meet, and the sessions they speak through."""
 
     hub: Hub = field(default_factory=Hub)
-    pids: set[int] = field(default_factory=set)
+    name: str = field(default_factory=lambda: secrets.token_hex(6))
+    """By which notifications name their sender: what they say was heard here long since."""
+
+
+class Notification(Hint, frozen=True, omit_defaults=True):
+    """A hint, and which meeting it comes from; none where it was sent in a caller's transaction."""
+
+    by: str = ""
+
+
+_decode = msgspec.json.Decoder(Notification).decode
 
 
 _MEETINGS: Final[dict[tuple[int, str, str], Meeting]] = {}
@@ -91,7 +109,7 @@ class PostgresNotifier:
         meeting = _MEETINGS.setdefault((os.getpid(), url, self.channel), Meeting())
         self._own = meeting.hub
         """Where the handles of this process meet: what one says the others hear at once."""
-        self._own_pids = meeting.pids
+        self._name = meeting.name
         self._mailboxes: list[Mailbox] = []
         self._state = Channel(f"channel {self.channel!r}")
         self._keeping: asyncio.Task[None] | None = None
@@ -99,6 +117,10 @@ class PostgresNotifier:
         self._line: Line | None = None
         """The connection that listens; sends too, while there is one."""
 
+        self._told_at = 0.0
+        """Since when others know what was said before."""
+        self._carried_at = 0.0
+        self._crowded_until = 0.0
         self._unsent = Gathered()
         self._sending: asyncio.Task[None] | None = None
         self._resting: asyncio.Future[None] | None = None
@@ -147,15 +169,11 @@ class PostgresNotifier:
         except Exception as error:  # noqa: BLE001  whatever the driver raises: hints only save time, so try again
             return error
         finally:
-            if self._line is not None:
-                self._own_pids.discard(self._line.pid)
             self._line = None
         return "the connection was lost"
 
     async def _open(self) -> Line:
-        line = await Line.open(self._url, timeout=self._timeout, prepare=self._prepare)
-        self._own_pids.add(line.pid)
-        return line
+        return await Line.open(self._url, timeout=self._timeout, prepare=self._prepare)
 
     def _is_up(self, line: Line) -> None:
         self._line = line
@@ -163,23 +181,35 @@ class PostgresNotifier:
             self._own.send(Hint(anything=True))
         self._tried.set()
 
-    def _heard(self, pid: int, payload: str) -> None:
-        if pid in self._own_pids:
-            return  # its own or a neighbour's, heard long since
+    def _heard(self, payload: str) -> None:
         try:
-            hint = msgspec.json.decode(payload, type=Hint)
+            hint = _decode(payload)
         except msgspec.MsgspecError:
-            hint = Hint()
-        # one that cannot be read, or says only what a newer version understands
-        self._own.send(hint or Hint(anything=True))
+            hint = Notification()
+        if hint.by != self._name:  # not its own or a neighbour's
+            # one that cannot be read, or says only what a newer version understands
+            self._own.send(hint or Hint(anything=True))
 
     # sending
 
-    def hint(self, hint: Hint) -> None:
+    def with_commit(self, hint: Hint) -> str | None:
+        """Return what to notify in the transaction, where nothing was sent for a while."""
+        now = self._environment.monotonic()
+        if now - self._told_at < ALONE or now < self._crowded_until or self._sending is not None or self._closing:
+            return None
+        self._told_at = self._carried_at = now
+        return self._payload(hint)
+
+    def hint(self, hint: Hint, *, told: bool = False) -> None:
         """Reach its own process in the next turn of the loop, others at once or a few milliseconds after the last time."""
         if not hint or self._closing:
             return
         self._own.send(hint)
+        if told:
+            now = self._environment.monotonic()
+            if now - self._carried_at > CROWDED:
+                self._crowded_until = now + CROWDED_FOR
+            return
         self._unsent.add(hint)
         if self._sending is None:
             try:
@@ -191,17 +221,22 @@ class PostgresNotifier:
 
     async def _send_all(self) -> None:
         try:
+            await self._rest()
             while hint := self._unsent.take():
                 await self._send(hint)
+                self._told_at = self._environment.monotonic()
                 await self._rest()
         finally:
             self._sending = None
 
     async def _rest(self) -> None:
         """Wait until the next notification may be sent, or until this is closed. A timer alone: it is done for every one."""
+        seconds = self._told_at + TOGETHER - self._environment.monotonic()
+        if seconds <= 0:
+            return
         loop = asyncio.get_running_loop()
         self._resting = loop.create_future()
-        timer = loop.call_later(TOGETHER, self._rested)
+        timer = loop.call_later(seconds, self._rested)
         try:
             if not self._closing:
                 await self._resting
@@ -214,7 +249,7 @@ class PostgresNotifier:
 
     async def _send(self, hint: Hint) -> None:
         try:
-            payload = _payload(hint)
+            payload = self._payload(hint)
             for last_try in (False, True):
                 line = await self._line_to_send()
                 try:
@@ -250,8 +285,14 @@ class PostgresNotifier:
     async def _let_go_of_spare(self) -> None:
         spare, self._spare = self._spare, None
         if spare is not None:
-            self._own_pids.discard(spare.pid)
             await spare.close()
+
+    def _payload(self, hint: Hint) -> str:
+        notification = Notification(hint.queues, hint.later, hint.jobs, hint.anything, hint.waiters, self._name)
+        payload = msgspec.json.encode(notification)
+        if len(payload) > LARGEST_PAYLOAD:
+            payload = msgspec.json.encode(Notification(anything=True, by=self._name))
+        return payload.decode()
 
     def _drop(self, hint: Hint, error: Exception) -> None:
         self.dropped += 1
@@ -271,10 +312,3 @@ class PostgresNotifier:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._let_go_of_spare()
-
-
-def _payload(hint: Hint) -> str:
-    payload = msgspec.json.encode(hint)
-    if len(payload) > LARGEST_PAYLOAD:
-        payload = msgspec.json.encode(Hint(anything=True))
-    return payload.decode()

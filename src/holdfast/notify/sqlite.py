@@ -82,10 +82,13 @@ class SqliteNotifier:
         """Whether commits of other processes are noticed now."""
         return self._channel.up and self._watching is not None and not self._watching.done()
 
-    def hint(self, hint: Hint) -> None:
+    def hint(self, hint: Hint, *, told: bool = False) -> None:  # noqa: ARG002  others are told by the commit
         """Reach every listener of this process at once; other processes notice the commit itself. Never raises."""
         if hint and not self._closed:
             self._hub.send(hint)
+
+    def with_commit(self, hint: Hint) -> None:
+        """Return nothing: the commit itself is noticed."""
 
     async def close(self) -> None:
         """Deliver to its own listeners what has been sent, and let go of file and thread. Safe to call again."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.worker")
 
-MOST_AT_ONCE: Final = 500
+MOST_AT_ONCE: Final = 1000
 REST_AFTER_ERROR: Final = 5.0
 AGAIN: Final = 2.0
 """Seconds after which a claimer looks again that was hinted at jobs and found none."""
@@ -122,8 +122,9 @@ class Claimer:
             if look:
                 self._look = self._hinted = False
                 next_look, next_heed = now + self._pause_between_looks(), now + HEED
+            hurry = hinted and not more
             try:
-                taken = await self._claim(min(room, MOST_AT_ONCE), look=look, hurry=hinted and not more)
+                taken = await self._claim(min(room, MOST_AT_ONCE), look=look, hurry=hurry)
             except (StoreUnavailable, SchemaError) as error:
                 self._look = more = True
                 await wait_for_event(self._stop, self._backoff.failed(error))
@@ -139,6 +140,8 @@ class Claimer:
                 self._counters.add(count.CONFLICTS)
                 # who has them in hand may die and let go of them unsaid: look once more before long
                 next_look = min(next_look, now + AGAIN * (0.5 + self._environment.random()))
+            if hurry and 0 < taken < room:
+                await asyncio.sleep(0)  # what was waited for starts before it is seen to what else there is
             if taken and self._claims.delay:
                 await wait_for_event(self._stop, self._claims.delay)
         if self._unsure:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from holdfast.core.job import OnConflict
 from holdfast.errors import BadJob, KeyBusy, QueueFull
 from holdfast.notify.port import Hint
-from holdfast.store.port import Enqueue
+from holdfast.store.port import Enqueue, Notice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,9 +126,10 @@ class Enqueuer:
             return
         jobs = batch[0].jobs if len(batch) == 1 else [job for asked in batch for job in asked.jobs]
         caps = {queue: cap for asked in batch for queue, cap in asked.caps.items()}
-        answers = await self._store.enqueue(jobs, caps=caps or None)
+        notice = Notice(lambda: self._notifier.with_commit(Hint(frozenset([job.queue for job in jobs]))))
+        answers = await self._store.enqueue(jobs, caps=caps or None, notice=notice)
         if hint := hint_of(jobs, answers):
-            self._notifier.hint(hint)
+            self._notifier.hint(hint, told=notice.sent)
         start = 0
         for asked in batch:
             if not asked.future.done():
@@ -141,9 +142,18 @@ class Enqueuer:
 
 def hint_of(jobs: Sequence[NewJob], answers: Sequence[Enqueued], *, unseen: bool = False) -> Hint:
     """Return what workers should hear of jobs that were enqueued; `unseen`: where no settlement saw the waiters among them."""
-    created = [job for job, answer in zip(jobs, answers, strict=True) if answer.status is Enqueue.CREATED]
-    if not unseen and not any(job.delay or job.run_at is not None or job.after for job in created):
-        return Hint(frozenset([job.queue for job in created]))
+    created = []
+    queues = set()
+    plain = not unseen
+    # a loop, and each job looked at once: this is done for every batch
+    for job, answer in zip(jobs, answers, strict=True):
+        if answer.status is Enqueue.CREATED:
+            created.append(job)
+            queues.add(job.queue)
+            if job.delay or job.run_at is not None or job.after:
+                plain = False
+    if plain:
+        return Hint(frozenset(queues))
     return Hint(
         # a waiter is ready at once where all it was to wait for had ended, and so is a job whose time has passed
         frozenset(job.queue for job in created if not job.delay),

@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.worker")
 
-BATCH: Final = 500
+BATCH: Final = 1000
+WORTH_ANOTHER: Final = 250
+"""So many do not wait for the batch that is being written: while the answer to that is on its way, or the event loop too busy to
+read it, the store has something to do."""
+AT_ONCE: Final = 2
 
 
 class Settler:
@@ -58,7 +62,9 @@ class Settler:
         self._idle.set()
         self._stopping = False
         self._given_up = False
-        self._writing: asyncio.Future[list[Settled]] | None = None
+        self._under_way = 0
+        """How many batches are being written."""
+        self._writing: set[asyncio.Future[list[Settled]]] = set()
 
     def submit(self, attempt: Attempt, outcome: Outcome) -> Write:
         """Have the outcome of an attempt written; returns what that will be, at once."""
@@ -67,23 +73,43 @@ class Settler:
         except HoldfastError as error:  # what it gave cannot be written: that is its outcome then
             settlement = settlement_of(attempt, refused_outcome(outcome, error), self._environment)
         attempt.finished = attempt.submitted = True
-        if not self._waiting:
+        self._add(attempt, settlement)
+        return settlement.write
+
+    def _add(self, attempt: Attempt, settlement: Settlement) -> None:
+        self._waiting.append((attempt, settlement))
+        waiting = len(self._waiting)
+        if waiting == 1:
             self._idle.clear()
             self._wake.set()
-        self._waiting.append((attempt, settlement))
-        return settlement.write
+        elif waiting == WORTH_ANOTHER:
+            self._wake.set()
 
     async def run(self) -> None:
         """Write until stopped and nothing is left."""
-        while self._waiting or not self._stopping:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                # attempts that end in this very turn of the event loop go with this batch
-                await asyncio.sleep(0)
-                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-                self._confirmed(self._account(batch, await self._write([settlement for _, settlement in batch])))
+        async with asyncio.TaskGroup() as batches:
+            while self._waiting or self._under_way or not self._stopping:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._may_write():
+                    # attempts that end in this very turn of the event loop go with this batch
+                    await asyncio.sleep(0)
+                    batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                    self._under_way += 1
+                    batches.create_task(self._settle(batch))
+
+    def _may_write(self) -> bool:
+        if not self._under_way:
+            return bool(self._waiting)
+        return self._under_way < AT_ONCE and len(self._waiting) >= WORTH_ANOTHER
+
+    async def _settle(self, batch: Sequence[tuple[Attempt, Settlement]]) -> None:
+        answers = await self._write([settlement for _, settlement in batch])
+        self._confirmed(self._account(batch, answers))
+        self._under_way -= 1
+        if not self._waiting and not self._under_way:
             self._idle.set()
+        self._wake.set()
 
     async def stop(self, timeout: float) -> None:
         """Have it end when everything is written; what is not in time is given up, and its leases lapse."""
@@ -100,16 +126,18 @@ class Settler:
     def give_up(self) -> None:
         """Have it end without waiting for a store that does not answer."""
         self._given_up = True
-        if self._writing is not None:
-            self._writing.cancel()
+        for writing in self._writing:
+            writing.cancel()
         self.finish()
 
     async def _write(self, settlements: Sequence[Settlement]) -> Sequence[Answered]:
         """Write settlements until the store answers; `None` for those that were given up."""
         while True:
-            self._writing = asyncio.ensure_future(self._store.settle(settlements))
+            writing = asyncio.ensure_future(self._store.settle(settlements))
+            self._writing.add(writing)
+            writing.add_done_callback(self._writing.discard)
             try:
-                answers = await self._writing
+                answers = await writing
             except asyncio.CancelledError:
                 if not self._given_up:
                     raise
@@ -162,7 +190,7 @@ class Settler:
     def _instead(self, attempt: Attempt, outcome: Failed) -> None:
         """Settle an attempt as failed whose next step could not be created. It is still held: nothing was written."""
         settlement = settlement_of(attempt, outcome, self._environment)
-        self._waiting.append((attempt, settlement))
+        self._add(attempt, settlement)
         tell(attempt, settlement.write, None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.outcome import BAD_CONTINUATION, KEY_TAKEN, Continued, Error, Failed, Rescheduled, Suspended
+from holdfast.core.outcome import BAD_CONTINUATION, KEY_TAKEN, Continued, Error, Failed, Rescheduled, Succeeded, Suspended
 from holdfast.core.settle import settle
 from holdfast.core.states import Event, State
 from holdfast.notify.port import Hint
@@ -33,6 +33,9 @@ def store_time(attempt: Attempt, environment: Environment) -> datetime:
 def settlement_of(attempt: Attempt, outcome: Outcome, environment: Environment) -> Settlement:
     """Return what an outcome writes. Raises what refuses it: a next step that is none, a time that no store keeps."""
     claimed = attempt.claimed
+    if type(outcome) is Succeeded:  # nearly always
+        write = settle(outcome, claimed.policy.retry, claimed.failures, claimed.claimed_at, environment.random)
+        return Settlement(attempt.lease, write)
     # when it was claimed is as good as now where no time is asked for, and costs nothing
     now = store_time(attempt, environment) if isinstance(outcome, Rescheduled) else claimed.claimed_at
     write = settle(outcome, claimed.policy.retry, claimed.failures, now, environment.random)

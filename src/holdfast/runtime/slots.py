@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.abort import LOST, AbortReason
 from holdfast.core.outcome import Error, Failed, Released
+from holdfast.core.states import Event
 from holdfast.errors import SchemaError, StoreUnavailable
 from holdfast.runtime import counters as count
 from holdfast.runtime.attempt import STOP_GRACE, Attempt, Commit
@@ -40,7 +41,7 @@ AGAIN: Final = 0.25
 """Seconds between looks whether a handler that does not stop has committed its transaction."""
 WORTH_A_CLAIM: Final = 0.25
 """The part of all that a worker may hold for which it claims while it still has jobs that wait for a slot."""
-LONGEST_TURN: Final = 0.005
+LONGEST_TURN: Final = 0.002
 """Seconds one slot may run handlers that never suspend before it lets the others have a turn."""
 
 
@@ -67,6 +68,7 @@ class Slots:
         self.doubted: Callable[[], None] = _nothing
         self.running = 0
         """How many handlers run."""
+        self._told_running = 0
         self.abandoned: set[asyncio.Task[None]] = set()
         """Slots whose handler did not stop when they were closed."""
         self._buffer: deque[Attempt] = deque()
@@ -179,6 +181,7 @@ class Slots:
             if self._buffer:
                 attempt = self._from_buffer()
             else:
+                self._tell_running()
                 try:
                     attempt = await self._next_attempt()
                 except asyncio.CancelledError:
@@ -207,6 +210,11 @@ class Slots:
                     self._yielding -= 1
                 yielded_at = now = monotonic()
 
+    def _tell_running(self) -> None:
+        """Count how many handlers run; not between two that a slot runs one after the other."""
+        self._told_running = self.running
+        self._base.counters.level(count.CONCURRENT, self.running)
+
     async def _next_attempt(self) -> Attempt:
         future: asyncio.Future[Attempt] = self._loop.create_future()
         self._idle.append(future)
@@ -221,7 +229,8 @@ class Slots:
         """Run an attempt that begins now, and return when that was over."""
         attempt.runner = task
         self.running += 1
-        self._base.counters.level(count.CONCURRENT, self.running)
+        if self.running != self._told_running:
+            self._tell_running()
         try:
             channel = AttemptChannel(attempt, self.reporter, self._base)
             try:
@@ -237,7 +246,6 @@ class Slots:
                 await self.reporter.flush()
         finally:
             self.running -= 1
-            self._base.counters.level(count.CONCURRENT, self.running)
             attempt.runner = None
             now = self._environment.monotonic()
             self._usual_seconds += 0.1 * (now - begun - self._usual_seconds)
@@ -247,7 +255,9 @@ class Slots:
             self._stuck -= 1
             self.freed()
         elif ended.outcome is not None and attempt.commit is Commit.NONE:
-            tell(attempt, self.settler.submit(attempt, ended.outcome), ended.error)
+            write = self.settler.submit(attempt, ended.outcome)
+            if write.event is not Event.SUCCEED or logger.isEnabledFor(logging.DEBUG):
+                tell(attempt, write, ended.error)
         else:
             self._drop(attempt)
         return now

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import msgspec
+
+from holdfast.core.abort import AbortReason
 from holdfast.errors import Aborted
 
-if TYPE_CHECKING:
-    from holdfast.core.abort import AbortReason
 
-
-class Abort:
+class Abort(msgspec.Struct, eq=False):
     """Tells a handler that it should stop, and why. Safe to set and read from any thread."""
 
-    __slots__ = ("_event", "_reason")
-
-    def __init__(self) -> None:
-        self._reason: AbortReason | None = None
-        self._event: threading.Event | None = None
+    _reason: AbortReason | None = None
+    _event: threading.Event | None = None
 
     @property
     def reason(self) -> AbortReason | None:

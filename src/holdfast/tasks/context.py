@@ -53,26 +53,22 @@ class Job:
     Its reports are written under the attempt's lease: once the lease is lost they are refused, and `abort` says why.
     """
 
-    __slots__ = (
-        "_blockers",
-        "_claimed",
-        "_held_back",
-        "_last_at",
-        "_last_message",
-        "_last_percent",
-        "_last_step",
-        "_log",
-        "_parts",
-        "_signals",
-        "_steps",
-        "_tx",
-        "abort",
-        "channel",
-        "continuation",
-        "settled",
-        "suspension",
-        "unusual",
-    )
+    # defaults of the class and not of each: one is made for every attempt, and few of these are ever used
+    _last_percent = -PROGRESS_STEP
+    _last_step = _last_message = ""
+    _held_back: float | None = None
+    _last_at = -math.inf
+    _log: JobLog | None = None
+    _steps: Steps | None = None
+    _tx: JobTransaction | BlockingTransaction | None = None
+    unusual = False
+    """Whether its end may be another than what the function returns. For the runtime, as those below."""
+    continuation: Continue | None = None
+    """The next step that was named last."""
+    suspension: Suspended | None = None
+    """How it was left to wait without a slot."""
+    settled = False
+    """Whether a transaction of its own has ended it."""
 
     def __init__(
         self,
@@ -89,23 +85,8 @@ class Job:
         """How it reports; for the runtime."""
         self.abort = abort
         self._parts: dict[str, Part] = dict(parts) if parts else {}
-        self._last_percent = -PROGRESS_STEP
-        self._last_step = self._last_message = ""
-        self._held_back: float | None = None
-        self._last_at = -math.inf
-        self._log: JobLog | None = None
         self._blockers = blockers
         self._signals = signals
-        self._steps: Steps | None = None
-        self._tx: JobTransaction | BlockingTransaction | None = None
-        self.unusual = False
-        """Whether its end may be another than what the function returns. For the runtime, as those below."""
-        self.continuation: Continue | None = None
-        """The next step that was named last."""
-        self.suspension: Suspended | None = None
-        """How it was left to wait without a slot."""
-        self.settled = False
-        """Whether a transaction of its own has ended it."""
 
     @property
     def id(self) -> UUID:

@@ -73,7 +73,7 @@ class JsonText:
         shape = self._shape
         if (
             (shape.texts and "\\u0000" in text)
-            or (shape.integers and _NINETEEN_DIGITS in data.translate(_DIGITS_TO_ZERO))
+            or (shape.integers and len(data) >= len(_NINETEEN_DIGITS) and _NINETEEN_DIGITS in data.translate(_DIGITS_TO_ZERO))
             # NaN and infinity are encoded as null, and a user's `__eq__` may not look there.
             or (shape.nulls and "null" in text)
             or (shape.infinities and ("nf" in text or "nan" in text or "NaN" in text))

@@ -23,13 +23,19 @@ if TYPE_CHECKING:
 
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Lease
+    from holdfast.store.port import Notice
 
 
 class Producing(Handle):
     """The producing section of the port."""
 
     async def enqueue(
-        self, jobs: Sequence[NewJob], *, under: Lease | None = None, caps: Mapping[str, int] | None = None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        under: Lease | None = None,
+        caps: Mapping[str, int] | None = None,
+        notice: Notice | None = None,  # noqa: ARG002  there is nobody to send it to
     ) -> list[Enqueued]:
         """Create jobs; with `under` only as long as that lease is current, with `caps` only as far as queues have room."""
         now = self.environment.now()

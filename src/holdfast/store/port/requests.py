@@ -21,7 +21,7 @@ from holdfast.errors import CENTURY, BadJob
 from holdfast.store.port.answers import WorkerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 STEP_LIMIT: Final = 500
 TEXT_LIMIT: Final = 2_000
@@ -129,8 +129,8 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `look` asks the store to look for itself before it answers, instead of trusting what it saw within the last second:
     on a notification, on a poll, after idling. `hurry` says with it that a moment ago there was nothing, and that now there
-    is a hint of work: a store for which a look takes long may first try what it knows, by priority. `first` and
-    `retries_first` are for `core.fairness.order`.
+    is a hint of work: a store for which a look takes long may first try what it knows, by priority, and bring one job of it:
+    there may be more. `first` and `retries_first` are for `core.fairness.order`.
     """
 
     worker: UUID
@@ -323,3 +323,14 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 def _checked_age(age: float) -> float:
     return min(CENTURY, max(0.0, float(age))) if math.isfinite(age) else 0.0
+
+
+class Notice:
+    """What may be sent to other processes with a commit, so that they hear of it at once; told back whether it was."""
+
+    __slots__ = ("sent", "text")
+
+    def __init__(self, text: Callable[[], str | None]) -> None:
+        self.text = text
+        """Asked by a store that can send something: what. `None`: nothing, now."""
+        self.sent = False

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Firing,
         JobFilter,
         LogLine,
+        Notice,
         Part,
         Progress,
         Retention,
@@ -67,7 +68,12 @@ class Store(Protocol):
     # producing
 
     async def enqueue(
-        self, jobs: Sequence[NewJob], *, under: Lease | None = None, caps: Mapping[str, int] | None = None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        under: Lease | None = None,
+        caps: Mapping[str, int] | None = None,
+        notice: Notice | None = None,
     ) -> list[Enqueued]:
         """Create jobs. Atomic; repeatable by id; with `under` fenced by that lease (raises `StaleLease`).
 
@@ -78,6 +84,7 @@ class Store(Protocol):
 
         `caps` says how many waiting jobs (blocked, scheduled, ready) a queue may hold: a call that creates a job in a queue
         and would leave more there creates nothing (raises `QueueFull`); concurrent calls do not get past it together.
+        `notice` may be sent with the commit, where all jobs are ready then.
         """
         ...
 

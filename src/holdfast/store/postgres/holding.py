@@ -27,7 +27,7 @@ class Holding(Handle):
         if not leases:
             return []
         rows = await self._db.fetch(self._sql("SELECT * FROM {schema}.extend($1, $2)"), *columns(leases))
-        held = {(row[0], row[1]): Extended(Hold.HELD, row[2], row[3]) for row in rows}
+        held = {Lease(row[0], row[1]): Extended(Hold.HELD, row[2], row[3]) for row in rows}
         missing = [lease.job_id for lease in leases if lease not in held]
         found = await self._where_are(missing) if missing else {}
         return [held.get(lease) or _lost(lease, found) for lease in leases]

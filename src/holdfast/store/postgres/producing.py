@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Lease
+    from holdfast.store.port import Notice
     from holdfast.store.postgres.connection import Connection
 
 
@@ -27,22 +28,33 @@ class Producing(Handle):
     """The producing section of the port."""
 
     async def enqueue(
-        self, jobs: Sequence[NewJob], *, under: Lease | None = None, caps: Mapping[str, int] | None = None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        under: Lease | None = None,
+        caps: Mapping[str, int] | None = None,
+        notice: Notice | None = None,
     ) -> list[Enqueued]:
         """Create jobs in one transaction."""
         if not jobs and under is None:
             return []
         answers = None
         if under is None and not caps and rendering.alike(jobs):
-            answers = await self._enqueue_plain(jobs)
+            answers = await self._enqueue_plain(jobs, notice)
         if answers is None:
             answers = await self._enqueue_any(jobs, under, caps)
         self._lanes.look_soon()
         return answers
 
-    async def _enqueue_plain(self, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+    async def _enqueue_plain(self, jobs: Sequence[NewJob], notice: Notice | None) -> list[Enqueued] | None:
         """Create plain jobs; `None`: one of them is there already, and nothing was written."""
-        sql, parameters = self._sql(rendering.ENQUEUE_PLAIN), rendering.render_plain(jobs)
+        sql = rendering.ENQUEUE_ONE if len(jobs) == 1 else rendering.ENQUEUE_PLAIN
+        parameters = rendering.render_plain(jobs)
+        text = None if notice is None else notice.text()
+        if text is not None:
+            sql += rendering.AND_NOTIFY
+            parameters += (self._channel, text)
+        sql = self._sql(sql)
 
         async def work(connection: Connection) -> None:
             try:
@@ -58,6 +70,8 @@ class Producing(Handle):
             await self._db.run(work)
         except Repeated:
             return None
+        if notice is not None:
+            notice.sent = text is not None
         return [Enqueued(Enqueue.CREATED, job.id) for job in jobs]
 
     async def _enqueue_any(self, jobs: Sequence[NewJob], under: Lease | None, caps: Mapping[str, int] | None) -> list[Enqueued]:

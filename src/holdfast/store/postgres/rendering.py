@@ -32,11 +32,13 @@ ENQUEUE: Final = "SELECT job_id, answer, holder, chain FROM " + call(
     *("float8[]", "timestamptz[]", "text[]", "text[]", "float8[]", "text[]", "uuid[]", "text[]", "text[]", "float8[]"),
     *("int[]", "uuid[]", "int[]", "uuid[]", "text[]", "boolean"),
 )
-ENQUEUE_PLAIN: Final = "SELECT " + call(
-    "enqueue_plain",
-    *("bigint", "bigint", "text", "text", "smallint", "text", "bigint", "text", "uuid[]", "text[]", "text[]", "text[]"),
-)
+_SHAPE: Final = ("bigint", "bigint", "text", "text", "smallint", "text", "bigint", "text")
+ENQUEUE_PLAIN: Final = "SELECT " + call("enqueue_plain", *_SHAPE, "uuid[]", "text[]", "text[]", "text[]")
 """For jobs of which `alike` says so, in a transaction of the store's own."""
+ENQUEUE_ONE: Final = "SELECT " + call("enqueue_one", *_SHAPE, "uuid", "text", "text", "text")
+"""For one such job."""
+AND_NOTIFY: Final = ", pg_notify($13, $14)"
+"""Goes with either."""
 CAP: Final = f"SELECT {call('cap', 'text[]', 'bigint[]', 'boolean')}"
 """Follows the enqueues of a call, in their transaction, where queues are capped."""
 TAKE_TURNS: Final = f"SELECT {call('take_turns', 'text[]', 'text[]')}"
@@ -127,10 +129,10 @@ def alike(jobs: Sequence[NewJob]) -> bool:
 
 
 def render_plain(jobs: Sequence[NewJob]) -> list[Any]:
-    """Return the parameters of `ENQUEUE_PLAIN`. What no job has is sent as NULL."""
+    """Return the parameters of `ENQUEUE_PLAIN`, or of `ENQUEUE_ONE`. What no job has is sent as NULL."""
     shape = jobs[0]
     lane = shape.lane
-    return [
+    shared = [
         lane,
         shape.entry if shape.fifo else lane,
         shape.queue,
@@ -139,6 +141,11 @@ def render_plain(jobs: Sequence[NewJob]) -> list[Any]:
         _encode(sorted(shape.requires)).decode() if shape.requires else "[]",
         milliseconds(shape.lease),
         policy_text(shape.policy),
+    ]
+    if len(jobs) == 1:
+        return [*shared, shape.id, shape.args, _tags(shape.tags), shape.trace]
+    return [
+        *shared,
         [job.id for job in jobs],
         [job.args for job in jobs],
         _unless_none([_tags(job.tags) for job in jobs]),

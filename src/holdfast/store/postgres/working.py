@@ -31,12 +31,29 @@ class Working(Handle):
         """Take ready jobs, lane by lane in their order."""
         if request.limit <= 0:
             return []
-        if request.hurry and (jobs := await self._claim_from(self._lanes.choose(request, blindly=True), request)):
+        if request.hurry and (job := await self._claim_one(request)) is not None:
             self._lanes.look_soon()  # it knows of no lane that is new
-            return jobs
+            return [job]
         if request.look or self._lanes.look_due(self._environment.monotonic()):
             await self._look()
         return await self._claim_from(self._lanes.choose(request), request)
+
+    async def _claim_one(self, request: ClaimRequest) -> Claimed | None:
+        """Take the first job that is found in the lanes that are known; the next claim takes the others."""
+        lanes = self._lanes.choose(request, blindly=True)
+        if not lanes:
+            return None
+        numbers = [number for lane in lanes for number in lane.numbers()]
+        marks = [mark for lane in lanes for mark in lane.starts()]
+        worker = await self._worker_no(request.worker)
+        (row,) = await self._db.fetch(self._sql("SELECT * FROM {schema}.claim_one($1, $2, $3)"), worker, numbers, marks)
+        entry, place, ready_at, *job = row
+        if entry is None:
+            claimed(lanes, (), full=False)
+            return None
+        claimed(lanes, (Reached(entry, place, ready_at),), full=True)
+        job[8] = policy_of(job[8])
+        return Claimed(*job)
 
     async def _claim_from(self, chosen: Sequence[Lane], request: ClaimRequest) -> list[Claimed]:
         worker = await self._worker_no(request.worker)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         JobView,
         LogLine,
         LogView,
+        Notice,
         Page,
         Part,
         Progress,
@@ -200,7 +201,12 @@ class SqliteStore:
     # producing
 
     async def enqueue(
-        self, jobs: Sequence[NewJob], *, under: Lease | None = None, caps: Mapping[str, int] | None = None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        under: Lease | None = None,
+        caps: Mapping[str, int] | None = None,
+        notice: Notice | None = None,  # noqa: ARG002  who watches the file notices the commit
     ) -> list[Enqueued]:
         """Create jobs."""
         return await self._write(lambda writing: producing.enqueue(writing, jobs, under, caps))

@@ -1,7 +1,8 @@
 -- The state of a job is the table that holds its row:
 --   blocked, scheduled, ready, lease (= running), archive (= succeeded, failed, canceled).
 -- `job` is what was asked for and never changes (but for `start_by`, which a reopened or suspended job loses, and `chain_id`, which a job gets
--- when it continues). No foreign keys: they would lock and look up on the hot path.
+-- when it continues). No foreign keys: they would lock and look up on the hot path. No checks on job, lease and archive: their texts are
+-- parsed anew by every statement that inserts there, and only the functions here do that.
 -- What only chains and waiters have is a nullable column at the end: it takes no room where it is NULL.
 
 CREATE TABLE meta (
@@ -66,8 +67,8 @@ CREATE TABLE job (
     run_at timestamptz,
     start_by timestamptz,      -- past this it is not to be started any more
     lease_ms bigint NOT NULL,
-    priority smallint NOT NULL CHECK (priority BETWEEN 0 AND 9),
-    born text NOT NULL CHECK (born IN ('blocked', 'scheduled', 'ready')),
+    priority smallint NOT NULL,
+    born text NOT NULL,        -- blocked, scheduled or ready
     task text NOT NULL,
     queue text NOT NULL,
     args text NOT NULL,
@@ -172,7 +173,7 @@ CREATE TABLE lease (
     expires_at timestamptz NOT NULL,
     lease_ms bigint NOT NULL,
     worker int NOT NULL,
-    attempt int NOT NULL CHECK (attempt > 0),
+    attempt int NOT NULL,
     failures int NOT NULL,
     keyed boolean NOT NULL,
     cancel text,               -- why it was asked to stop; NULL: it was not
@@ -192,14 +193,13 @@ CREATE TABLE archive (
     attempt int NOT NULL,
     failures int NOT NULL,
     late boolean NOT NULL,
-    state text NOT NULL CHECK (state IN ('succeeded', 'failed', 'canceled')),
+    state text NOT NULL,       -- succeeded, failed or canceled
     code text,
     message text,
     traceback text,            -- only where no attempt record has it
     result text,
     chain uuid,                -- the job's `chain_id`
-    continued_by uuid,         -- the next step: then the chain has not ended with this one
-    CHECK ((state = 'succeeded') = (code IS NULL))
+    continued_by uuid          -- the next step: then the chain has not ended with this one
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.2);
 CREATE INDEX archive_lane ON archive (lane, job_id);
 
