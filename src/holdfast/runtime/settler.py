@@ -38,8 +38,8 @@ logger = logging.getLogger("holdfast.worker")
 
 BATCH: Final = 1000
 WORTH_ANOTHER: Final = 250
-"""So many do not wait for the batch that is being written: while the answer to that is on its way, or the event loop too busy to
-read it, the store has something to do."""
+"""So many do not wait for the batch that is being written: while the answer to that is on its way, or the event loop too busy
+to read it, the store has something to do."""
 AT_ONCE: Final = 2
 
 

@@ -31,51 +31,47 @@ class Working(Handle):
         """Take ready jobs, lane by lane in their order."""
         if request.limit <= 0:
             return []
-        if request.hurry and (job := await self._claim_one(request)) is not None:
-            self._lanes.look_soon()  # it knows of no lane that is new
-            return [job]
+        if request.hurry and (jobs := await self._claim_from(self._lanes.choose(request, blindly=True), request, limit=1)):
+            self._lanes.look_soon()  # it knows of no lane that is new, and there may be more in this one
+            return jobs
         if request.look or self._lanes.look_due(self._environment.monotonic()):
             await self._look()
-        return await self._claim_from(self._lanes.choose(request), request)
+        return await self._claim_from(self._lanes.choose(request), request, limit=request.limit)
 
-    async def _claim_one(self, request: ClaimRequest) -> Claimed | None:
-        """Take the first job that is found in the lanes that are known; the next claim takes the others."""
-        lanes = self._lanes.choose(request, blindly=True)
-        if not lanes:
-            return None
-        numbers = [number for lane in lanes for number in lane.numbers()]
-        marks = [mark for lane in lanes for mark in lane.starts()]
-        worker = await self._worker_no(request.worker)
-        (row,) = await self._db.fetch(self._sql("SELECT * FROM {schema}.claim_one($1, $2, $3)"), worker, numbers, marks)
-        entry, place, ready_at, *job = row
-        if entry is None:
-            claimed(lanes, (), full=False)
-            return None
-        claimed(lanes, (Reached(entry, place, ready_at),), full=True)
-        job[8] = policy_of(job[8])
-        return Claimed(*job)
-
-    async def _claim_from(self, chosen: Sequence[Lane], request: ClaimRequest) -> list[Claimed]:
+    async def _claim_from(self, chosen: Sequence[Lane], request: ClaimRequest, *, limit: int) -> list[Claimed]:
         worker = await self._worker_no(request.worker)
         jobs: list[Claimed] = []
-        for lanes in runs(chosen, request.limit):
-            limit = most(request.limit - len(jobs))
-            numbers = [number for lane in lanes for number in lane.numbers()]
-            marks = [mark for lane in lanes for mark in lane.starts()]
-            tasks = sorted(request.tasks) if lanes[0].fifo else None
-            rows = await self._db.fetch(
-                self._sql("SELECT * FROM {schema}.claim($1, $2, $3, $4, $5)"), worker, numbers, marks, limit, tasks
-            )
-            given = _in_order(rows, numbers)
-            claimed(
-                lanes,
-                (Reached(row["entry"], max(row["places"]), row["last_ready_at"]) for row in rows),
-                full=len(given) >= limit,
-            )
-            jobs.extend(given)
-            if len(jobs) >= request.limit:
+        for lanes in runs(chosen, limit):
+            if limit == 1 and not lanes[0].fifo:
+                jobs = await self._claim_one(worker, lanes)
+            else:
+                tasks = sorted(request.tasks) if lanes[0].fifo else None
+                jobs += await self._claim_many(worker, lanes, tasks, most(limit - len(jobs)))
+            if len(jobs) >= limit:
                 break
         return jobs
+
+    async def _claim_one(self, worker: int, lanes: Sequence[Lane]) -> list[Claimed]:
+        sql = self._sql("SELECT * FROM {schema}.claim_one($1, $2, $3)")
+        ((entry, place, ready_at, *job),) = await self._db.fetch(sql, worker, *_from_where(lanes))
+        if entry is None:
+            claimed(lanes, (), full=False)
+            return []
+        claimed(lanes, (Reached(entry, place, ready_at),), full=True)
+        job[8] = policy_of(job[8])
+        return [Claimed(*job)]
+
+    async def _claim_many(self, worker: int, lanes: Sequence[Lane], tasks: Sequence[str] | None, limit: int) -> list[Claimed]:
+        numbers, marks = _from_where(lanes)
+        sql = self._sql("SELECT * FROM {schema}.claim($1, $2, $3, $4, $5)")
+        rows = await self._db.fetch(sql, worker, numbers, marks, limit, tasks)
+        given = _in_order(rows, numbers)
+        claimed(
+            lanes,
+            (Reached(row["entry"], max(row["places"]), row["last_ready_at"]) for row in rows),
+            full=len(given) >= limit,
+        )
+        return given
 
     async def _worker_no(self, worker: UUID) -> int:
         number = self._workers.get(worker)
@@ -130,6 +126,8 @@ class Working(Handle):
         if not settlements:
             return []
         plain = all_succeeded(settlements)
+        if plain and len(settlements) == 1 and not reap and (answer := await self._settle_one(settlements[0])) is not None:
+            return [answer]
         next_steps = [] if plain else [settlement.then for settlement in settlements if settlement.then is not None]
         rounds = without_repeats([settlement.lease for settlement in settlements])
         alone = not next_steps and len(rounds) == 1
@@ -139,6 +137,18 @@ class Working(Handle):
         if not plain:
             self._lanes.look_soon()
         return answers
+
+    async def _settle_one(self, settlement: Settlement) -> Settled | None:
+        """End one attempt that succeeded; `None`: it takes more than that, and nothing was written."""
+        lease, result = settlement.lease, settlement.write.result
+        sql = self._sql("SELECT {schema}.settle_one($1, $2, $3)")
+        answer = await self._db.fetch_value(sql, lease.job_id, lease.token, "null" if result is None else result)
+        return None if answer is None else Settled(answer)
+
+
+def _from_where(lanes: Sequence[Lane]) -> tuple[list[int], list[int]]:
+    """Return what to claim from, and from which place on each."""
+    return [number for lane in lanes for number in lane.numbers()], [mark for lane in lanes for mark in lane.starts()]
 
 
 def _in_order(rows: Sequence[Record], numbers: Sequence[int]) -> list[Claimed]:

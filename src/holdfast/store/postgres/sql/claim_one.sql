@@ -1,6 +1,5 @@
--- Takes the first ready job of the given lanes, each from its mark on: for an idle worker that was hinted at one. What claim.sql does for
--- many, statement by statement: its plans take longer to start than these to run. Finds nothing while any queue is paused: then claim.sql
--- has to say which.
+-- Takes the first ready job of the given lanes, each from its mark on. What claim.sql does for many, statement by statement: its plans take
+-- longer to start than these to run. Not for fifo lanes.
 CREATE OR REPLACE FUNCTION {schema}.claim_one(
     p_worker int, p_lanes bigint[], p_marks bigint[],
     OUT entry bigint, OUT place bigint, OUT ready_at timestamptz,
@@ -21,7 +20,9 @@ BEGIN
     FOR i IN 1 .. cardinality(p_lanes) LOOP
         DELETE FROM ready r WHERE r.ctid = (
             SELECT n.ctid FROM ready n
-            WHERE n.lane = p_lanes[i] AND n.place >= p_marks[i] AND NOT EXISTS (SELECT FROM queue q WHERE q.paused_at IS NOT NULL)
+            WHERE n.lane = p_lanes[i] AND n.place >= p_marks[i] AND NOT EXISTS (
+                SELECT FROM queue q JOIN lane l ON l.queue = q.name WHERE q.paused_at IS NOT NULL AND l.entry = abs(p_lanes[i])
+            )
             ORDER BY n.place LIMIT 1
             FOR UPDATE SKIP LOCKED
         )
