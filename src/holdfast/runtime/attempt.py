@@ -34,12 +34,14 @@ class Commit(Enum):
     """Whether it was committed could not be learnt: the attempt is left alone, settled already or to be reaped."""
 
 
-class Attempt(msgspec.Struct, eq=False):
+class Attempt(msgspec.Struct, eq=False, gc=False):
     """A claimed job. Changed on the worker's event loop; the heartbeat thread reads it, extends it and sets `abort`.
 
     Buffered (claimed, no slot yet) -> running -> finished (its outcome is decided) -> confirmed (no longer held). An
     attempt whose lease is lost is dropped at once, even while its handler still runs. One that a transaction of its handler
     has settled stays held, finished, until the handler has ended; there is nothing left to extend or to confirm.
+
+    The garbage collector does not know it: who sets `job` or `runner`, which lead back here, takes them away again.
     """
 
     claimed: Claimed

@@ -145,9 +145,10 @@ def hint_of(jobs: Sequence[NewJob], answers: Sequence[Enqueued], *, unseen: bool
     created = []
     queues = set()
     plain = not unseen
+    was_created = Enqueue.CREATED  # an enum takes its time to find a member
     # a loop, and each job looked at once: this is done for every batch
     for job, answer in zip(jobs, answers, strict=True):
-        if answer.status is Enqueue.CREATED:
+        if answer.status is was_created:
             created.append(job)
             queues.add(job.queue)
             if job.delay or job.run_at is not None or job.after:

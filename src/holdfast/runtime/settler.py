@@ -162,8 +162,9 @@ class Settler:
         hint = Hint()
         over = []
         succeeded = 0
+        applied, succeed = Settled.APPLIED, Event.SUCCEED  # an enum takes its time to find a member
         for (attempt, settlement), answer in zip(batch, answers, strict=True):
-            if answer is Settled.APPLIED and settlement.write.event is Event.SUCCEED:  # nearly always
+            if answer is applied and settlement.write.event is succeed:  # nearly always
                 over.append(attempt)
                 succeeded += 1
             elif answer is Settled.KEY_TAKEN:

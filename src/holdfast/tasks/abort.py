@@ -11,7 +11,7 @@ from holdfast.core.abort import AbortReason
 from holdfast.errors import Aborted
 
 
-class Abort(msgspec.Struct, eq=False):
+class Abort(msgspec.Struct, eq=False, gc=False):
     """Tells a handler that it should stop, and why. Safe to set and read from any thread."""
 
     _reason: AbortReason | None = None

@@ -33,6 +33,9 @@ MOST_SLOTS: Final = 100_000
 CIRCLE: Final = "a step cannot wait for the end of its own chain, nor for what itself waits for that: neither would ever end"
 """Why a continuation is refused that would close a circle of waiters."""
 
+_CONTINUE: Final = Event.CONTINUE
+"""Read for every job: a name of this module is found in a tenth of the time that an enum takes to find its member."""
+
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
     """One attempt's end: the lease it was run under and what to write.
@@ -47,7 +50,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         """Refuse what belongs to another event."""
-        if (self.then is None) is (self.write.event is Event.CONTINUE):
+        if (self.then is None) is (self.write.event is _CONTINUE):
             raise BadJob("a step continues with the next one, and nothing else does", path="settlement.then")
         if self.then is not None and (self.then.chain_id is not None or self.then.id == self.lease.job_id):
             raise BadJob("the next step is another job, and belongs to the chain of this one", path="id", task=self.then.task)

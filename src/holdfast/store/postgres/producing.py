@@ -72,7 +72,8 @@ class Producing(Handle):
             return None
         if notice is not None:
             notice.sent = text is not None
-        return [Enqueued(Enqueue.CREATED, job.id) for job in jobs]
+        created = Enqueue.CREATED  # an enum takes its time to find a member
+        return [Enqueued(created, job.id) for job in jobs]
 
     async def _enqueue_any(self, jobs: Sequence[NewJob], under: Lease | None, caps: Mapping[str, int] | None) -> list[Enqueued]:
         async def work(connection: Connection) -> list[Enqueued]:

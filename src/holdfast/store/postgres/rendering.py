@@ -221,7 +221,8 @@ def render_settle(settlements: Sequence[Settlement], *, reap: bool) -> list[Any]
 
 def all_succeeded(settlements: Sequence[Settlement]) -> bool:
     """Tell whether a batch is what most are: nothing but successes."""
-    return not [True for settlement in settlements if settlement.write.event is not Event.SUCCEED]
+    succeed = Event.SUCCEED  # an enum takes its time to find a member
+    return not [True for settlement in settlements if settlement.write.event is not succeed]
 
 
 def _events(writes: Sequence[Write]) -> list[Any]:
