@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 URL_VARIABLE = "HOLDFAST_CONTEST_URL"
 
-SLOTS = {"noop": (200, 2000), "sleep": (500, 500), "burn": (2, 40), "latency": (20, 0)}
+SLOTS = {"noop": (200, 4000), "sleep": (500, 500), "burn": (2, 40), "latency": (20, 0)}
 """The best slots and prefetch found for each task."""
 
 app = Holdfast(os.environ[URL_VARIABLE])

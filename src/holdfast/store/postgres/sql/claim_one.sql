@@ -21,7 +21,9 @@ BEGIN
         DELETE FROM ready r WHERE r.ctid = (
             SELECT n.ctid FROM ready n
             WHERE n.lane = p_lanes[i] AND n.place >= p_marks[i] AND NOT EXISTS (
-                SELECT FROM queue q JOIN lane l ON l.queue = q.name WHERE q.paused_at IS NOT NULL AND l.entry = abs(p_lanes[i])
+                SELECT FROM queue q WHERE q.paused_at IS NOT NULL
+                -- OFFSET keeps this from becoming a join, which might read all lanes first
+                AND EXISTS (SELECT FROM lane l WHERE l.queue = q.name AND l.entry = abs(p_lanes[i]) OFFSET 0)
             )
             ORDER BY n.place LIMIT 1
             FOR UPDATE SKIP LOCKED
