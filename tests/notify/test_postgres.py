@@ -12,6 +12,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from holdfast import Holdfast
 from holdfast.notify.line import Line
 from holdfast.notify.port import Hint
 from holdfast.notify.postgres import ALONE, CROWDED, CROWDED_FOR, TOGETHER, PostgresNotifier, channel_name
@@ -392,6 +393,17 @@ async def fill(connection: asyncpg.Connection[asyncpg.Record]) -> None:
         await notify(connection, "x" * 7_000, "hours")
 
 
+async def enqueues(url: str) -> None:
+    app = Holdfast(url)
+
+    @app.task(name="note")
+    async def note() -> None: ...
+
+    job = await note.enqueue()
+    assert await job.state() == "ready"
+    await app.close()
+
+
 async def test_a_full_queue_of_notifications_costs_hints_and_nothing_else() -> None:
     # only from PostgreSQL 17 on can the queue be made small enough to fill
     with PostgresServer(18, settings={"max_notify_queue_pages": "64"}) as server:
@@ -406,6 +418,7 @@ async def test_a_full_queue_of_notifications_costs_hints_and_nothing_else() -> N
             notifier.hint(MAIL)
             await eventually(lambda: notifier.dropped == 1)
             assert notifier.healthy
+            await enqueues(url)
             await sleeper.execute("COMMIT")
             async with asyncio.timeout(PATIENCE):
                 while await talker.fetchval("SELECT pg_notification_queue_usage()") > 0.5:  # asking makes room

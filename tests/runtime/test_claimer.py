@@ -26,18 +26,20 @@ class Counter:
     def __init__(self) -> None:
         self.diary: list[str] = []
         self.jobs: list[Claimed] = []
+        self.one_in_a_hurry = False
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
         self.diary.append("hurried claim" if request.hurry else "claim")
         await asyncio.sleep(0)
-        claimed, self.jobs = self.jobs[: request.limit], self.jobs[request.limit :]
+        limit = 1 if request.hurry and self.one_in_a_hurry else request.limit
+        claimed, self.jobs = self.jobs[:limit], self.jobs[limit:]
         return claimed
 
 
 class Bench:
     """A claimer that runs, whose jobs are started by a task each, as slots do it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, delay: float = 0.0) -> None:
         self.store = Counter()
         self.slots: set[asyncio.Task[None]] = set()
         claims = Claims(
@@ -48,7 +50,7 @@ class Bench:
             retry_share=0.0,
             poll=60.0,
             poll_unhinted=60.0,
-            delay=0.0,
+            delay=delay,
         )
         self.claimer = Claimer(a_base(self.store), claims, room=lambda: ROOM, take=self._take, held=set)
 
@@ -87,5 +89,19 @@ async def test_a_claim_that_filled_all_room_is_followed_by_the_next_at_once() ->
     bench.claimer.hinted(surely=True)
     await bench.settled()
     assert bench.store.diary[:2] == ["hurried claim", "claim"]
+    bench.claimer.stop()
+    await asyncio.wait_for(running, WAIT)
+
+
+async def test_a_rest_between_claims_does_not_come_between_the_first_job_and_the_others() -> None:
+    bench = Bench(delay=WAIT)
+    running = asyncio.create_task(bench.claimer.run())
+    await bench.settled()
+    bench.store.diary.clear()
+    bench.store.one_in_a_hurry = True
+    bench.store.jobs = [an_attempt().claimed for _ in range(3)]
+    bench.claimer.hinted(surely=True)
+    await bench.settled()
+    assert bench.store.diary == ["hurried claim", "start", "claim", "start", "start"]
     bench.claimer.stop()
     await asyncio.wait_for(running, WAIT)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.core.job import NewJob, Unique
-from holdfast.errors import BadJob, KeyBusy
+from holdfast.errors import BadJob, KeyBusy, StoreUnavailable
 from holdfast.notify.hub import Hub
 from holdfast.notify.local import LocalNotifier
 from holdfast.notify.port import Hint
@@ -150,3 +150,24 @@ async def test_others_are_told_after_the_commit_unless_it_told_them(carried: boo
     notifier = Carrying()
     await Enqueuer(Store(), notifier).enqueue([a_job("t")], {})  # type: ignore[arg-type]
     assert notifier.heard == [(Hint(frozenset({"default"})), carried)]
+
+
+async def test_its_own_process_looks_where_an_enqueue_may_have_been_committed() -> None:
+    """Others have heard of it then; and a repeated enqueue finds its jobs there, of which nobody here has heard."""
+
+    class Store(Desk):
+        lost = True
+
+        async def enqueue(self, jobs: Sequence[NewJob], **_options: Any) -> list[Enqueued]:
+            if self.lost:
+                self.lost = False
+                raise StoreUnavailable("db", 0.1, "the connection was lost")
+            return [Enqueued(Enqueue.REPEATED, job.id) for job in jobs]
+
+    notifier = Carrying()
+    enqueuer = Enqueuer(Store(), notifier)  # type: ignore[arg-type]
+    job = a_job("t")
+    with pytest.raises(StoreUnavailable):
+        await enqueuer.enqueue([job], {})
+    await enqueuer.enqueue([job], {})
+    assert notifier.heard == [(Hint(frozenset({"default"})), True), (Hint(frozenset({"default"})), False)]

@@ -24,6 +24,7 @@ from holdfast.core.states import Event
 from holdfast.errors import BadJob, KeyBusy
 from holdfast.notify.port import Hint
 from holdfast.runtime import counters as count
+from holdfast.runtime import settler as settler_module
 from holdfast.runtime.settler import BATCH, WORTH_ANOTHER, Settler
 from holdfast.store.port import Settled
 from holdfast.system import SystemEnvironment
@@ -261,16 +262,20 @@ async def test_a_worker_that_must_end_gives_up_on_a_store_that_is_gone(desk: Des
 
 
 class Gate:
-    """A store that writes nothing until it is let."""
+    """A store that answers a batch when it is told to."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
-        self.open = asyncio.Event()
+        self._answers: list[asyncio.Event] = []
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         self.begun.append(len(settlements))
-        await self.open.wait()
+        self._answers.append(asyncio.Event())
+        await self._answers[-1].wait()
         return [Settled.APPLIED] * len(settlements)
+
+    def answer(self, batch: int) -> None:
+        self._answers[batch].set()
 
 
 async def turns() -> None:
@@ -297,10 +302,13 @@ async def test_many_that_wait_are_written_beside_a_batch_whose_answer_is_not_the
         settler.submit(an_attempt(), Succeeded())
     await turns()
     assert store.begun == [1, WORTH_ANOTHER], "a third at once"
-    store.open.set()
+    store.answer(1)
+    await turns()
+    assert store.begun == [1, WORTH_ANOTHER, WORTH_ANOTHER]
+    store.answer(0)
+    store.answer(2)
     await asyncio.wait_for(settler.stop(WAIT), WAIT)
     await asyncio.wait_for(running, WAIT)
-    assert store.begun == [1, WORTH_ANOTHER, WORTH_ANOTHER]
     assert len(confirmed) == 1 + 2 * WORTH_ANOTHER
 
 
@@ -313,9 +321,55 @@ async def test_it_is_not_done_while_one_of_two_batches_is_unanswered() -> None:
     for _ in range(WORTH_ANOTHER):
         settler.submit(an_attempt(), Succeeded())
     await turns()
+    store.answer(1)
     stopping = asyncio.create_task(settler.stop(WAIT))
     await turns()
     assert not stopping.done()
     assert not running.done()
-    settler.give_up()
+    store.answer(0)
     await asyncio.wait_for(asyncio.gather(stopping, running), WAIT)
+
+
+async def test_all_that_is_being_written_is_given_up_at_once() -> None:
+    store = Gate()
+    confirmed: list[Attempt] = []
+    settler = Settler(a_base(store), confirmed.extend)
+    running = asyncio.create_task(settler.run())
+    for _ in range(2):
+        for _ in range(WORTH_ANOTHER):
+            settler.submit(an_attempt(), Succeeded())
+        await turns()
+    settler.give_up()
+    await asyncio.wait_for(running, WAIT)
+    assert len(confirmed) == 2 * WORTH_ANOTHER
+
+
+async def test_what_waits_when_all_is_given_up_is_not_sent_any_more() -> None:
+    store = Gate()
+    confirmed: list[Attempt] = []
+    settler = Settler(a_base(store), confirmed.extend)
+    running = asyncio.create_task(settler.run())
+    settler.submit(an_attempt(), Succeeded())
+    await turns()
+    settler.submit(an_attempt(), Succeeded())
+    settler.give_up()
+    await asyncio.wait_for(running, WAIT)
+    assert store.begun == [1], "the second would wait for a store that does not answer"
+    assert len(confirmed) == 2
+
+
+async def test_a_batch_that_somebody_else_breaks_off_is_written_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settler_module, "AGAIN", 0.0)
+    broken = False
+
+    def breaks(_: Sequence[Settlement]) -> None:
+        nonlocal broken
+        if not broken:
+            broken = True
+            raise asyncio.CancelledError
+
+    desk.store.instead = breaks
+    desk.submit(an_attempt(), Succeeded("1"))
+    await desk.flush()
+    assert broken
+    assert [len(batch) for batch in desk.store.batches] == [1]

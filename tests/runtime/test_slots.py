@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.runtime import counters as count
 from holdfast.runtime.entry import Entry
 from holdfast.runtime.slots import Slots
 from tests.notify.ear import eventually
@@ -45,7 +47,8 @@ class Bench:
         app = Holdfast("memory://")
         task = app.task(name="note")(function)
         self.store = Confirming()
-        self.slots = Slots(a_base(self.store), {"note": Entry(task, None, ())}, concurrency=concurrency, prefetch=prefetch)
+        self.base = a_base(self.store)
+        self.slots = Slots(self.base, {"note": Entry(task, None, ())}, concurrency=concurrency, prefetch=prefetch)
         self.woken = 0
         self.slots.freed = self._freed
 
@@ -203,3 +206,52 @@ async def test_what_a_job_leaves_behind_is_freed_without_the_garbage_collector(b
         assert gc.collect() < 500
     finally:
         gc.enable()
+
+
+class Left:
+    """What a handler has in hand."""
+
+
+async def returns(_: Left) -> None: ...
+
+
+async def raises(left: Left) -> None:
+    raise RuntimeError(str(left))
+
+
+async def cancels_itself(left: Left) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel(str(left))
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("handler", [returns, raises, cancels_itself])
+async def test_nothing_that_a_handler_had_in_hand_is_kept(
+    bench: Callable[..., Bench], handler: Callable[[Left], Awaitable[None]]
+) -> None:
+    alive: weakref.WeakSet[Left] = weakref.WeakSet()
+
+    async def notes() -> None:
+        left = Left()
+        alive.add(left)
+        await handler(left)
+
+    at_work = bench(notes, concurrency=1)
+    for done in range(1, 21):
+        at_work.claim(1)
+        await eventually(lambda: at_work.store.settled == done)  # noqa: B023  awaited before it changes
+    gc.collect()
+    assert len(alive) <= 1, "the last one may still be remembered"
+
+
+async def test_none_is_counted_as_running_once_slots_are_closed(bench: Callable[..., Bench]) -> None:
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    at_work = bench(waits, concurrency=2)
+    at_work.claim(2)
+    counters = at_work.base.counters
+    await eventually(lambda: counters.snapshot().get(count.CONCURRENT) == 2)
+    await at_work.slots.close()
+    assert counters.snapshot()[count.CONCURRENT] == 0

@@ -1,7 +1,7 @@
 """The port of notifications: a hint wakes, polling is the truth.
 
 A hint may come late, twice or never; it carries no work, only where to look. Sending one never fails the operation it
-follows, and is done after that operation has committed.
+tells of, and nobody hears it before that has committed.
 """
 
 from __future__ import annotations

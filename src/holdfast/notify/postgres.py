@@ -29,7 +29,7 @@ producer costs the server (a notification is a commit), short enough for a worke
 ALONE: Final = 2 * TOGETHER
 """Seconds after the last notification from which on the next one may go with a commit. That is heard half a millisecond sooner,
 but commits that notify wait for each other, to the end: who enqueues all the time must not be one of them."""
-CROWDED: Final = 0.02
+CROWDED: Final = 0.05
 """Seconds that a commit takes which had to wait for others that notify: then they are too many."""
 CROWDED_FOR: Final = 2.0
 
@@ -55,7 +55,7 @@ def channel_name(schema: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the handles of one process on one channel meet, and the sessions they speak through."""
+    """Where the handles of one process on one channel meet."""
 
     hub: Hub = field(default_factory=Hub)
     name: str = field(default_factory=lambda: secrets.token_hex(6))
@@ -198,6 +198,7 @@ class PostgresNotifier:
         if now - self._told_at < ALONE or now < self._crowded_until or self._sending is not None or self._closing:
             return None
         self._told_at = self._carried_at = now
+        self._crowded_until = now + CROWDED_FOR  # unless it is heard that it went well, and soon
         return self._payload(hint)
 
     def hint(self, hint: Hint, *, told: bool = False) -> None:
@@ -207,8 +208,7 @@ class PostgresNotifier:
         self._own.send(hint)
         if told:
             now = self._environment.monotonic()
-            if now - self._carried_at > CROWDED:
-                self._crowded_until = now + CROWDED_FOR
+            self._crowded_until = 0.0 if now - self._carried_at <= CROWDED else now + CROWDED_FOR
             return
         self._unsent.add(hint)
         if self._sending is None:

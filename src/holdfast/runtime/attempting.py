@@ -37,7 +37,7 @@ OUTAGE_REST: Final = 1.0
 """Seconds a job rests whose transaction the store failed to commit."""
 
 
-class Ended(msgspec.Struct, frozen=True, gc=False):
+class Ended(msgspec.Struct, frozen=True):
     """How an attempt ended."""
 
     outcome: Outcome | None

@@ -142,7 +142,7 @@ class Claimer:
                 next_look = min(next_look, now + AGAIN * (0.5 + self._environment.random()))
             if hurry and 0 < taken < room:
                 await asyncio.sleep(0)  # what was waited for starts before it is seen to what else there is
-            if taken and self._claims.delay:
+            elif taken and self._claims.delay:
                 await wait_for_event(self._stop, self._claims.delay)
         if self._unsure:
             await self._last_give_back()

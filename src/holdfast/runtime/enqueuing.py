@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.core.job import OnConflict
-from holdfast.errors import BadJob, KeyBusy, QueueFull
+from holdfast.errors import BadJob, KeyBusy, QueueFull, StoreUnavailable
 from holdfast.notify.port import Hint
 from holdfast.store.port import Enqueue, Notice
 
@@ -126,8 +126,15 @@ class Enqueuer:
             return
         jobs = batch[0].jobs if len(batch) == 1 else [job for asked in batch for job in asked.jobs]
         caps = {queue: cap for asked in batch for queue, cap in asked.caps.items()}
-        notice = Notice(lambda: self._notifier.with_commit(Hint(frozenset([job.queue for job in jobs]))))
-        answers = await self._store.enqueue(jobs, caps=caps or None, notice=notice)
+        queues = Hint(frozenset([job.queue for job in jobs]))
+        notice = Notice(lambda: self._notifier.with_commit(queues))
+        try:
+            answers = await self._store.enqueue(jobs, caps=caps or None, notice=notice)
+        except StoreUnavailable:
+            # it may have been committed all the same. Then others have heard of it; this process, which heeds nothing that it
+            # has sent itself, has not
+            self._notifier.hint(queues, told=True)
+            raise
         if hint := hint_of(jobs, answers):
             self._notifier.hint(hint, told=notice.sent)
         start = 0
@@ -145,10 +152,10 @@ def hint_of(jobs: Sequence[NewJob], answers: Sequence[Enqueued], *, unseen: bool
     created = []
     queues = set()
     plain = not unseen
-    was_created = Enqueue.CREATED  # an enum takes its time to find a member
+    existing = Enqueue.EXISTING  # an enum takes its time to find a member
     # a loop, and each job looked at once: this is done for every batch
     for job, answer in zip(jobs, answers, strict=True):
-        if answer.status is was_created:
+        if answer.status is not existing:  # repeated: of the first time, whose answer was lost, nobody may have heard
             created.append(job)
             queues.add(job.queue)
             if job.delay or job.run_at is not None or job.after:

@@ -41,6 +41,8 @@ WORTH_ANOTHER: Final = 250
 """So many do not wait for the batch that is being written: while the answer to that is on its way, or the event loop too busy
 to read it, the store has something to do."""
 AT_ONCE: Final = 2
+AGAIN: Final = 0.1
+"""Seconds until what was broken off is written again."""
 
 
 class Settler:
@@ -62,9 +64,8 @@ class Settler:
         self._idle.set()
         self._stopping = False
         self._given_up = False
-        self._under_way = 0
-        """How many batches are being written."""
-        self._writing: set[asyncio.Future[list[Settled]]] = set()
+        self._batches: set[asyncio.Task[None]] = set()
+        """Those that are being written."""
 
     def submit(self, attempt: Attempt, outcome: Outcome) -> Write:
         """Have the outcome of an attempt written; returns what that will be, at once."""
@@ -87,27 +88,30 @@ class Settler:
 
     async def run(self) -> None:
         """Write until stopped and nothing is left."""
-        async with asyncio.TaskGroup() as batches:
-            while self._waiting or self._under_way or not self._stopping:
+        async with asyncio.TaskGroup() as group:
+            while self._waiting or self._batches or not self._stopping:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._may_write():
                     # attempts that end in this very turn of the event loop go with this batch
                     await asyncio.sleep(0)
                     batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-                    self._under_way += 1
-                    batches.create_task(self._settle(batch))
+                    task = group.create_task(self._settle(batch))
+                    self._batches.add(task)
+                    task.add_done_callback(self._ended)
 
     def _may_write(self) -> bool:
-        if not self._under_way:
+        if not self._batches:
             return bool(self._waiting)
-        return self._under_way < AT_ONCE and len(self._waiting) >= WORTH_ANOTHER
+        return len(self._batches) < AT_ONCE and len(self._waiting) >= WORTH_ANOTHER
 
     async def _settle(self, batch: Sequence[tuple[Attempt, Settlement]]) -> None:
         answers = await self._write([settlement for _, settlement in batch])
         self._confirmed(self._account(batch, answers))
-        self._under_way -= 1
-        if not self._waiting and not self._under_way:
+
+    def _ended(self, batch: asyncio.Task[None]) -> None:
+        self._batches.discard(batch)
+        if not self._waiting and not self._batches:
             self._idle.set()
         self._wake.set()
 
@@ -126,29 +130,24 @@ class Settler:
     def give_up(self) -> None:
         """Have it end without waiting for a store that does not answer."""
         self._given_up = True
-        for writing in self._writing:
-            writing.cancel()
+        for batch in self._batches:
+            batch.cancel()
         self.finish()
 
     async def _write(self, settlements: Sequence[Settlement]) -> Sequence[Answered]:
         """Write settlements until the store answers; `None` for those that were given up."""
-        while True:
-            writing = asyncio.ensure_future(self._store.settle(settlements))
-            self._writing.add(writing)
-            writing.add_done_callback(self._writing.discard)
+        while not self._is_given_up():
             try:
-                answers = await writing
+                answers = await self._store.settle(settlements)
             except asyncio.CancelledError:
-                if not self._given_up:
-                    raise
-                logger.warning("whether %d outcome(s) were written is unknown: the store does not answer", len(settlements))
-                return [None] * len(settlements)
-            except (StoreUnavailable, SchemaError) as error:  # a schema may be gone for a moment too, while it is restored
-                rest = self._backoff.failed(error)
-                if self._given_up:
-                    logger.warning("%d outcome(s) could not be written: the leases will lapse", len(settlements))
+                if self._is_given_up():
+                    logger.warning("whether %d outcome(s) were written is unknown: the store does not answer", len(settlements))
                     return [None] * len(settlements)
-                await asyncio.sleep(rest)
+                if _this_task_is_cancelled():
+                    raise
+                await self._rest(AGAIN)  # somebody else cancelled what the store waited for: like an answer that was lost
+            except (StoreUnavailable, SchemaError) as error:  # a schema may be gone for a moment too, while it is restored
+                await self._rest(self._backoff.failed(error))
             except Exception as error:  # noqa: BLE001  told below, or settled as what it means
                 if len(settlements) > 1:  # one that cannot be written must not take its neighbours with it
                     return [answer for one in settlements for answer in await self._write([one])]
@@ -156,6 +155,18 @@ class Settler:
             else:
                 self._backoff.succeeded()
                 return answers
+        logger.warning("%d outcome(s) could not be written: the leases will lapse", len(settlements))
+        return [None] * len(settlements)
+
+    def _is_given_up(self) -> bool:
+        return self._given_up
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            if not self._given_up:
+                raise
 
     def _account(self, batch: Sequence[tuple[Attempt, Settlement]], answers: Sequence[Answered]) -> list[Attempt]:
         """Count what was written and hint at it; returns whose settlement is over. The others are settled anew."""
@@ -203,3 +214,8 @@ def _refused(settlement: Settlement, error: Exception) -> Failed | None:
         return refused_continuation(settlement, error)
     logger.error("job %s: its outcome cannot be written; its lease will lapse", settlement.lease.job_id, exc_info=error)
     return None
+
+
+def _this_task_is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -178,7 +178,12 @@ class Slots:
 
     async def _slot(self) -> None:
         """Run one attempt after another; one that was abandoned ends with its handler."""
-        task = _this_task()
+        try:
+            await self._run_attempts(_this_task())
+        finally:
+            self._tell_running()
+
+    async def _run_attempts(self, task: asyncio.Task[Any]) -> None:
         monotonic = self._environment.monotonic
         yielded_at = now = monotonic()
         while not self._closing:

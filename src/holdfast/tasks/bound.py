@@ -71,7 +71,7 @@ class Producer(Protocol):
         ...
 
 
-class Call(msgspec.Struct, Generic[R_co], eq=False, gc=False):
+class Call(msgspec.Struct, Generic[R_co], eq=False):
     """A task with its args, checked and ready to be enqueued. Enqueuing the same call twice makes one job."""
 
     task: Task[..., R_co]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from holdfast.errors import HoldfastError, StaleLease
+from holdfast.errors import HoldfastError, SchemaError, StaleLease
 from holdfast.store.port import Enqueue, Enqueued
 from holdfast.store.postgres import rendering, scripts
 from holdfast.store.postgres.handle import Handle
@@ -70,6 +70,11 @@ class Producing(Handle):
             await self._db.run(work)
         except Repeated:
             return None
+        except SchemaError:
+            if text is None:
+                raise
+            # the server's room for notifications is full, or this role may send none: that is no reason to enqueue nothing
+            return await self._enqueue_plain(jobs, None)
         if notice is not None:
             notice.sent = text is not None
         created = Enqueue.CREATED  # an enum takes its time to find a member
