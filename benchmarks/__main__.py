@@ -3,18 +3,21 @@
 usage: ./dev bench [COMMAND] [OPTIONS]
 
   quick      Holdfast, the pgbench reference and two peers, small and short: about three minutes (the default)
-  peers      the whole comparison, five rounds: about an hour on two cores; writes benchmarks/results/peers.json
   latency    only how long an idle worker takes to start a job, on PostgreSQL and SQLite, across processes
+  peers      the whole comparison, five rounds: about an hour on two cores
   growth     what a claim costs as jobs wait, are archived and are scheduled, as a curve
   bloat      what a forgotten transaction does to a drain
   leases     what heartbeats of many leases cost
   memory     what a million jobs do to a worker's memory and to the tables
-  cost       statements, round trips, WAL and processor time for a job
+  cost       statements, round trips, WAL, calls and blocks of memory for a job, counted
   charts     draw docs/images/performance-*.svg from benchmarks/results/
   page       write docs/performance.md from benchmarks/results/
-  full       peers and everything below it
+  full       all from peers to page: what the page is made of
 
-`./dev bench COMMAND --help` says what else a command takes.
+`./dev bench COMMAND --help` says what else a command takes. From peers to cost, each writes benchmarks/results/COMMAND.json when
+it measures all that it usually does, or more. With anything left out or made smaller it prints its figures, and writes them only
+where --out (peers) or --json (the others) says. Exit code 1: something could not be measured, or a target is missed; 2: it could
+not begin.
 
 It starts its own PostgreSQL (fsync and synchronous_commit on) and Redis on free ports of 127.0.0.1 and removes them afterwards,
 and installs each peer as pinned in benchmarks/peers.toml into an environment of its own in .bench/ (HOLDFAST_BENCH_HOME
@@ -30,27 +33,30 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime as dt
 import importlib
 import random
-import shlex
 import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.commands import at_least_one, destination, is_whole, keep, tell, this_run
 from benchmarks.contest import CELL_SECONDS, Contest, Plan
+from benchmarks.environments import home
 from benchmarks.machine import this_machine
-from benchmarks.results import FOLDER, REFERENCE, STORES, Failure, Report, save
+from benchmarks.results import REFERENCE, STORES, Failure, Report, save
 from benchmarks.roster import names, roster
 from benchmarks.servers import Servers
 from benchmarks.tables import table
 from benchmarks.works import WORKS
+from tests.support.daemon import StartError
+from tests.support.postgres import MissingServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from benchmarks.results import Run
     from benchmarks.roster import Roster
 
 ELSEWHERE = ("growth", "bloat", "leases", "memory", "cost", "charts", "page")
@@ -66,7 +72,7 @@ class Usual:
     works: tuple[str, ...]
     rounds: int
     scale: float = 1.0
-    out: Path | None = None
+    published: bool = False
 
 
 def _usual(command: str) -> Usual:
@@ -82,11 +88,11 @@ def _usual(command: str) -> Usual:
             return Usual(about, lasting, ("latency",), rounds=3)
         case _:
             about = "Holdfast beside its peers: every contestant does every work in every round, in an order drawn anew."
-            return Usual(about, everybody, everything, rounds=5, out=FOLDER / "peers.json")
+            return Usual(about, everybody, everything, rounds=5, published=True)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what the command line says, and return the exit code: 1 when something could not be measured."""
+    """Run what the command line says, and return the exit code: 1 when something could not be measured, or was missed."""
     command, *rest = arguments if arguments and not arguments[0].startswith("--") else ["quick", *arguments]
     if command in {"-h", "help"} or arguments[:1] == ["--help"]:
         print(__doc__)
@@ -97,32 +103,41 @@ def main(arguments: Sequence[str]) -> int:
     elif command in {"quick", "peers", "latency"}:
         return _compare(command, rest)
     else:
-        _tell(f"there is no command {command!r}: ./dev bench --help lists them")
+        tell(f"there is no command {command!r}: ./dev bench --help lists them")
         return 2
     return 0
 
 
 def _elsewhere(name: str, arguments: list[str]) -> int:
-    _tell(name)
-    code: int = importlib.import_module(f"benchmarks.{name}").main(arguments)
+    tell(name)
+    try:
+        code: int = importlib.import_module(f"benchmarks.{name}").main(arguments)
+    except (MissingServer, StartError) as error:
+        tell(f"{name} cannot be measured: {error}")
+        return 2
     return code
 
 
 def _compare(command: str, arguments: list[str]) -> int:
     usual = _usual(command)
-    options = _options(command, usual, arguments)
-    found = roster(options.contestants, _tell)
+    options, whole = _options(command, usual, arguments)
+    run = this_run(command, arguments)
+    path = destination(command, options.out, whole=whole, option="--out") if usual.published else options.out
+    found = roster(options.contestants, tell)
     with Servers(redis_python=found.redis_python) as servers:
         absent = servers.start({contestant.store for contestant in found.contestants})
         for store, reason in absent.items():
-            _tell(f"no {store}: {reason}")
-        contest = _contest(shlex.join(["./dev", "bench", command, *arguments]), options, found, servers, absent)
-        if not (whole := asyncio.run(_to_the_end(contest))):
-            _tell("broken off: what follows is what was measured until then")
+            tell(f"no {store}: {reason}")
+        # What is published stays until all is measured that shall replace it.
+        so_far = options.out or (home() / f"{command}.json" if path else None)
+        contest = _contest(command, run, options, found, servers, absent, so_far)
+        ended = asyncio.run(_to_the_end(contest))
+    if ended and not (absent and path != options.out):
+        keep(contest.report, path)
+    else:
+        tell(f"not the whole measurement, {f'so it is only in {so_far}' if so_far else 'and nothing was written'}")
     print(table(contest.report))
-    if options.out:
-        _tell(f"written: {options.out}")
-    return 1 if contest.report.failures or not whole else 0
+    return 1 if contest.report.failures or not ended else 0
 
 
 async def _to_the_end(contest: Contest) -> bool:
@@ -137,7 +152,15 @@ async def _to_the_end(contest: Contest) -> bool:
     return True
 
 
-def _contest(command: str, options: argparse.Namespace, found: Roster, servers: Servers, absent: Mapping[str, str]) -> Contest:
+def _contest(
+    command: str,
+    run: Run,
+    options: argparse.Namespace,
+    found: Roster,
+    servers: Servers,
+    absent: Mapping[str, str],
+    so_far: Path | None,
+) -> Contest:
     plan = Plan(
         contestants=[contestant for contestant in found.contestants if contestant.store not in absent],
         # Filling the queue for drain1 is the bulk enqueue: it is not measured twice.
@@ -150,17 +173,19 @@ def _contest(command: str, options: argparse.Namespace, found: Roster, servers: 
     )
     homeless = [contestant for contestant in found.contestants if contestant.store in absent]
     report = Report(
-        name="peers",
+        name=command,
         machine=this_machine(servers.versions() | found.versions, servers.settings()),
-        command=command,
-        made=dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        command=run.command,
+        made=run.made,
         failures=[*found.failures, *(Failure(one.name, "install", absent[one.store]) for one in homeless)],
         seed=options.seed,
+        commit=run.commit,
     )
-    return Contest(plan, servers, report, saved=lambda report: options.out and save(report, options.out), tell=_tell)
+    return Contest(plan, servers, report, saved=lambda report: so_far and save(report, so_far), tell=tell)
 
 
-def _options(command: str, usual: Usual, arguments: list[str]) -> argparse.Namespace:
+def _options(command: str, usual: Usual, arguments: list[str]) -> tuple[argparse.Namespace, bool]:
+    """Return what the command line says, and whether it leaves nothing out."""
     parser = argparse.ArgumentParser(prog=f"./dev bench {command}", description=usual.about)
     parser.add_argument(
         "--contestants",
@@ -177,15 +202,20 @@ def _options(command: str, usual: Usual, arguments: list[str]) -> argparse.Names
         metavar="A,B",
         help=f"{works}; by default {', '.join(usual.works)}",
     )
-    parser.add_argument("--rounds", type=int, default=usual.rounds, help="how often; the median counts (%(default)s)")
+    parser.add_argument("--rounds", type=at_least_one, default=usual.rounds, help="how often; the median counts (%(default)s)")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="what the order is drawn from; as drawn now")
     parser.add_argument("--scale", type=float, default=usual.scale, help="the share of the usual number of jobs (%(default)s)")
     parser.add_argument("--slots", type=int, default=0, help="jobs at once, for all; 0: what each does best")
     parser.add_argument(
         "--limit", type=float, default=CELL_SECONDS, help="seconds for one contestant at one work (%(default)s)"
     )
-    parser.add_argument("--out", type=Path, default=usual.out, help="where the JSON goes (%(default)s)")
-    return parser.parse_args(arguments)
+    where = (
+        "; by default to benchmarks/results/ if nothing is left out or made smaller, else nowhere" if usual.published else ""
+    )
+    parser.add_argument("--out", type=Path, help=f"where the JSON goes{where}")
+    options = parser.parse_args(arguments)
+    sizes = ("contestants", "works", "rounds", "scale", "limit")
+    return options, is_whole(parser, options, *sizes) and not options.slots
 
 
 def _choice(text: str, known: Sequence[str]) -> tuple[str, ...]:
@@ -193,10 +223,6 @@ def _choice(text: str, known: Sequence[str]) -> tuple[str, ...]:
     if unknown := [name for name in chosen if name not in known]:
         raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
     return chosen
-
-
-def _tell(line: str) -> None:
-    print(f"bench: {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -173,18 +173,22 @@ class Contest:
 
     async def _cell(self, number: int, work: Work, contestant: Contestant) -> str:
         """Measure one cell, put what came of it into the report, and return it in words."""
-        stage: Stage | None = None
+        unfinished: list[str] = []
+        limit = asyncio.timeout(self._plan.limit)
         try:
             with self._stores.fresh(contestant.store) as place:
                 stage = Stage(contestant, place, scale=self._plan.scale, slots=self._plan.slots)
-                async with asyncio.timeout(self._plan.limit):
+                unfinished = stage.unfinished
+                async with limit:
                     await stage.ask("prepare")
                     findings = await work.run(stage)
-        except TimeoutError:
-            running = "\n".join(stage.unfinished) if stage else ""
-            return self._fail(work, contestant, f"not finished within {self._plan.limit:g} s. {running}")
-        except (ProgramError, OSError, KeyError, ValueError) as error:  # whatever a contestant answers, the others go on
-            return self._fail(work, contestant, f"{error}" if isinstance(error, ProgramError) else repr(error))
+        except ProgramError as error:
+            return self._fail(work, contestant, str(error))
+        except Exception as error:  # noqa: BLE001  whatever a contestant answers or a server refuses, the others go on
+            if limit.expired():
+                running = "\n".join(unfinished)
+                return self._fail(work, contestant, f"not finished within {self._plan.limit:g} s. {running}")
+            return self._fail(work, contestant, repr(error))
         self._take(number, contestant, findings)
         return ", ".join(f"{finding.work} {figure(finding.value, finding.unit)}" for finding in findings)
 

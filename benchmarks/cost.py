@@ -1,8 +1,8 @@
 """What a plain job costs, counted and not timed: nothing here depends on how fast the machine is.
 
     ./dev bench cost                        in memory, on SQLite and on PostgreSQL 18; servers and files of its own
-    ./dev bench cost --store postgres       there alone
     ./dev bench cost --rounds 3             several rounds; the table shows their range
+    ./dev bench cost --store postgres       there alone: it is printed, not written
 
 A plain job has no key, no chain, nothing it waits for, and is enqueued on nobody's connection. It is enqueued with the public
 API, claimed, run and settled by a real worker. Workers are run twice, with few jobs and with many: what the many cost more is
@@ -10,7 +10,7 @@ what a job costs, so that neither the start nor the end of a worker counts, and 
 out. Then what the store does for it, one job and a hundred at a time; the memory that a job takes while it is held and after it
 has ended; and what a worker asks that has nothing to do.
 
-tests/runtime/test_cost_per_job.py holds the ceilings. Writes benchmarks/results/cost.json.
+tests/runtime/test_cost_per_job.py holds the ceilings. The whole run writes benchmarks/results/cost.json.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from benchmarks.commands import JSON_HELP, at_least_one, destination, is_whole, keep, report_of, this_run
 from benchmarks.machine import this_machine
 from benchmarks.meters import CallMeter, Counts, PostgresMeter, SqliteMeter, written
-from benchmarks.results import FOLDER, Reading, Report, best_peer, load, save, summary
+from benchmarks.results import Reading, Report, best_peer, load, summary
 from holdfast import Holdfast
 from holdfast.core.settle import Write
 from holdfast.core.states import Event
@@ -416,10 +417,12 @@ def main(arguments: list[str]) -> int:
         prog="./dev bench cost", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--store", choices=STORES, nargs="+", default=list(STORES))
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rounds", type=at_least_one, default=1, help="how often (default: %(default)s)")
     parser.add_argument("--idle-seconds", type=float, default=20.0, help="to watch a worker that has nothing to do")
-    parser.add_argument("--json", type=Path, default=FOLDER / "cost.json", help="where the readings go")
+    parser.add_argument("--json", type=Path, help=JSON_HELP)
     options = parser.parse_args(arguments)
+    run = this_run("cost", arguments)
+    path = destination("cost", options.json, whole=is_whole(parser, options, "store", "rounds", "idle_seconds"))
     found: list[Reading] = []
     with ExitStack() as stack:
         server = stack.enter_context(PostgresServer(18, settings=NO_CHECKPOINT)) if "postgres" in options.store else None
@@ -431,12 +434,7 @@ def main(arguments: list[str]) -> int:
                     store, asyncio.run(count_store(store, fresh[store], SLOTS, options.idle_seconds)), round_number
                 )
         versions = {} if server is None else {"postgres": server.execute("SHOW server_version")[0][0]}
-    command = " ".join(["./dev bench cost", *arguments])
-    report = Report("cost", this_machine(versions), command, time.strftime("%Y-%m-%d"), found)
+    report = report_of("cost", run, this_machine(versions), found)
+    keep(report, path)
     show(report)
-    save(report, options.json)
     return int(any(reading.work == IDLE and reading.value >= PROMISED_IDLE for reading in found))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

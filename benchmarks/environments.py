@@ -1,7 +1,8 @@
 """One virtual environment per peer, with exactly what peers.toml pins, made when it is first needed.
 
 They lie in .bench/ beside the project, or where HOLDFAST_BENCH_HOME says, and are made anew when their requirements change.
-A peer that wants another Python than ours gets it from HOLDFAST_BENCH_PYTHON312 (or 313, …), from PATH, or from pyenv.
+A peer runs on the Python that Holdfast runs on. One that needs a newer gets the oldest that will do, from PATH or from pyenv;
+HOLDFAST_BENCH_PYTHON312 names one for those that need 3.12 or newer (311, 313, … likewise).
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ PEERS_FILE = Path(__file__).parent / "peers.toml"
 HOME_VARIABLE = "HOLDFAST_BENCH_HOME"
 INSTALL_SECONDS = 900.0
 TAIL_LINES = 8
+NEWER = 5
+"""How many versions of Python are looked for, from the oldest that a peer runs on."""
 
 
 class NoEnvironment(Exception):
@@ -37,6 +40,7 @@ class Peer(Struct, frozen=True):
 
     requirements: list[str]
     python: str
+    """The oldest that it runs on."""
     store: str
     program: str
     jobs: int
@@ -73,12 +77,12 @@ def environment(name: str, peer: Peer, tell: Callable[[str], None]) -> Path:
 
 
 def versions(interpreter: Path, peer: Peer) -> str:
-    """Return what the environment has of the peer's requirements: "1.6.0 (asyncpg 0.32.0, uvloop 0.23.0)"."""
+    """Return what the environment has of the peer's requirements: "1.6.0 (Python 3.11.7, asyncpg 0.32.0, uvloop 0.23.0)"."""
     names = [requirement.partition("==")[0].partition("[")[0] for requirement in peer.requirements]
-    code = "import sys, importlib.metadata as m; print(*[m.version(name) for name in sys.argv[1:]])"
-    found = _run([str(interpreter), "-c", code, *names]).split()
-    others = ", ".join(f"{name} {version}" for name, version in zip(names[1:], found[1:], strict=True))
-    return f"{found[0]} ({others})" if others else found[0]
+    code = "import sys, platform, importlib.metadata as m; print(platform.python_version(), *map(m.version, sys.argv[1:]))"
+    python, own, *others = _run([str(interpreter), "-c", code, *names]).split()
+    beside = [f"Python {python}", *(f"{name} {version}" for name, version in zip(names[1:], others, strict=True))]
+    return f"{own} ({', '.join(beside)})"
 
 
 def home() -> Path:
@@ -86,22 +90,33 @@ def home() -> Path:
     return Path(os.environ.get(HOME_VARIABLE) or ROOT / ".bench")
 
 
-def _find_python(wanted: str) -> str:
-    """Return a Python of that version: a name on PATH proves nothing, version managers leave some that do not run."""
-    for candidate in _candidates(wanted):
-        if _version(candidate) == wanted:
+def _find_python(oldest: str) -> str:
+    """Return a Python of that version or newer: a name on PATH proves nothing, version managers leave some that do not run."""
+    for candidate in _candidates(oldest):
+        if _order(_version(candidate)) >= _order(oldest):
             return candidate
-    variable = f"HOLDFAST_BENCH_PYTHON{wanted.replace('.', '')}"
-    raise NoEnvironment(f"Python {wanted} not found on PATH. Install it, or name it: {variable}=/path/to/python{wanted}")
+    raise NoEnvironment(
+        f"Python {oldest} or newer not found on PATH. Install it, or name it: {_variable(oldest)}=/path/to/python{oldest}"
+    )
 
 
-def _candidates(wanted: str) -> Iterator[str]:
-    if given := os.environ.get(f"HOLDFAST_BENCH_PYTHON{wanted.replace('.', '')}"):
+def _candidates(oldest: str) -> Iterator[str]:
+    if given := os.environ.get(_variable(oldest)):
         yield given
     yield sys.executable
-    yield f"python{wanted}"
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    yield from (str(path) for path in sorted(pyenv.glob(f"versions/{wanted}.*/bin/python{wanted}")))
+    major, minor = _order(oldest)
+    for version in (f"{major}.{newer}" for newer in range(minor, minor + NEWER)):
+        yield f"python{version}"
+        yield from (str(path) for path in sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}")))
+
+
+def _variable(oldest: str) -> str:
+    return f"HOLDFAST_BENCH_PYTHON{oldest.replace('.', '')}"
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split(".") if number)
 
 
 def _version(python: str) -> str:

@@ -84,18 +84,33 @@ class Failure(Struct, frozen=True):
     reason: str
 
 
+class Run(Struct, frozen=True):
+    """A command that measured a report, or some of its works."""
+
+    command: str
+    made: str
+    """The date, as 2026-01-31."""
+    commit: str = ""
+    """What was measured: a short hash of this project, with "+" where files differed from it; nothing where there is no git."""
+    parts: list[str] = []
+    """How the names of its works begin, where others were measured by another command: "backlog", "worker"."""
+
+
 class Report(Struct, frozen=True):
-    """All that one command measured."""
+    """All that one command measured, or several that were put together in one file."""
 
     name: str
     machine: Machine
     command: str
+    """Of the last run, as `made` and `commit` are; `runs_of` has all."""
     made: str
-    """The date, as 2026-01-31."""
     readings: list[Reading] = []
     failures: list[Failure] = []
     seed: int = 0
     """What the order of the contestants was drawn from."""
+    commit: str = ""
+    runs: list[Run] = []
+    """Where several were put together: each with its parts."""
 
 
 class Cell(Struct, frozen=True):
@@ -135,6 +150,26 @@ def save(report: Report, path: Path | None = None) -> Path:
     return path
 
 
+def runs_of(report: Report) -> list[Run]:
+    """Return the commands that measured a report, the last one last."""
+    return report.runs or [Run(report.command, report.made, report.commit)]
+
+
+def put_together(report: Report, parts: Sequence[str], path: Path) -> Report:
+    """Return a report of some parts, with what a file holds of the others; without a file the report as it is."""
+    if not path.exists():
+        return report
+    earlier = load(path)
+    others = [reading for reading in earlier.readings if _part(reading.work) not in parts]
+    if not others:
+        return report
+    runs = [_without(run, parts, others) for run in runs_of(earlier)]
+    latest = Run(report.command, report.made, report.commit, list(parts))
+    return msgspec.structs.replace(
+        report, readings=others + report.readings, runs=[*(run for run in runs if run.parts), latest]
+    )
+
+
 def store_of(contestant: str) -> str:
     """Return the store of a contestant; for an unknown one its own name, so that it is compared with nobody."""
     return STORES.get(contestant, contestant)
@@ -166,6 +201,17 @@ def best_peer(cells: Iterable[Cell], work: str, store: str, x: float | None = No
         if cell.work == work and cell.x == x and is_peer(cell.contestant) and store_of(cell.contestant) == store
     ]
     return min(peers, key=_rank, default=None)
+
+
+def _without(run: Run, parts: Sequence[str], others: Sequence[Reading]) -> Run:
+    """Return a run with those of its parts that were not measured anew."""
+    measured = run.parts or list(dict.fromkeys(_part(reading.work) for reading in others))
+    return msgspec.structs.replace(run, parts=[part for part in measured if part not in parts])
+
+
+def _part(work: str) -> str:
+    """Return the first word of a work's name: "backlog" of "backlog: claim 1", "worker" of "worker without: drain"."""
+    return work.partition(" ")[0].rstrip(":")
 
 
 def _cells(readings: Sequence[Reading]) -> list[Cell]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import platform
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from benchmarks.contest import Contestant
 from benchmarks.environments import NoEnvironment, environment, peers, versions
 from benchmarks.results import REFERENCE, Failure
 from benchmarks.servers import pgbench_program
+from holdfast import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,4 +86,4 @@ def _reference() -> Contestant:
 
 def _own_version() -> str:
     drivers = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("asyncpg", "uvloop"))
-    return f"{importlib.metadata.version('holdfast')} ({drivers})"
+    return f"{__version__} (Python {platform.python_version()}, {drivers})"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 WORKERS = {"noop": 8, "sleep": 20, "burn": 1, "latency": 1}
 """In a process, a connection each, on which a worker does one thing after the other."""
-CONCURRENCY = {"noop": 50, "sleep": 25, "burn": 1, "latency": 10}
-"""Of each worker; so many are claimed at once."""
+CONCURRENCY = {"noop": 50, "sleep": 25, "burn": 20, "latency": 10}
+"""Of each worker; so many are claimed at once. Of `burn` one runs at a time, on the loop."""
 POLL_SECONDS = {"noop": 0.05, "sleep": 0.05, "burn": 0.05, "latency": 0.01}
 """It has no notifications; its default is 0.25."""
 QUEUE = "bench"

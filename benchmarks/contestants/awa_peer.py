@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator, Sequence
 
-SLOTS = {"noop": 500, "sleep": 500, "burn": 2, "latency": 10}
+SLOTS = {"noop": 500, "sleep": 500, "burn": 20, "latency": 10}
+"""Of `burn` one runs at a time, on the loop: the others are taken ahead of it."""
 CLAIMERS = {"noop": 2, "sleep": 2, "burn": 1, "latency": 1}
 """Loops that claim; several of them find a single job later than one does."""
 CLAIM_BATCH = 500

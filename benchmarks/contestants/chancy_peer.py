@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 CONCURRENCY = {"noop": 1000, "sleep": 500, "burn": 2, "latency": 10}
+PROCESS_JOBS = 1_000_000
+"""After which it replaces one of its processes; its default of 100 means one every second."""
 OUTGOING_SECONDS = 0.05
 """How long it collects what it settles; its default of a second leaves the last jobs waiting."""
-DEFAULT_PLUGINS = False
 
 
 def compute(*, number: float) -> None:  # noqa: ARG001  every task takes it
@@ -54,8 +55,8 @@ async def connected(url: str, connections: int) -> AsyncIterator[Chancy]:
     """Connect, with what recovers and prunes jobs and without what makes statistics and workflows."""
     chancy = Chancy(
         url,
-        plugins=[] if DEFAULT_PLUGINS else [Leadership(), Pruner(), Recovery()],
-        no_default_plugins=not DEFAULT_PLUGINS,
+        plugins=[Leadership(), Pruner(), Recovery()],
+        no_default_plugins=True,
         min_connection_pool_size=connections,
         max_connection_pool_size=connections,
         log=logging.getLogger("quiet"),
@@ -84,7 +85,14 @@ async def work(asked: argparse.Namespace) -> None:
     concurrency = asked.slots or CONCURRENCY[asked.task]
     executor = Chancy.Executor.Process if asked.task == "burn" else Chancy.Executor.Async
     async with connected(asked.url, 4) as chancy:
-        queue = Queue(asked.task, concurrency=concurrency, executor=executor, eager_polling=True, polling_interval=1)
+        queue = Queue(
+            asked.task,
+            concurrency=concurrency,
+            executor=executor,
+            executor_options={"maximum_jobs_per_worker": PROCESS_JOBS} if asked.task == "burn" else {},
+            eager_polling=True,
+            polling_interval=1,
+        )
         await chancy.declare(queue, upsert=True)
         worker = Worker(chancy, register_signal_handlers=False)
         worker.send_outgoing_interval = OUTGOING_SECONDS
@@ -103,7 +111,7 @@ async def watch(asked: argparse.Namespace) -> None:
             row = await answer.fetchone()
             return row[0] if row else 0
 
-        await protocol.watched(finished, asked.jobs, asked.skip, every=0.1)
+        await protocol.watched(finished, asked.jobs, asked.skip)
 
 
 def main() -> None:

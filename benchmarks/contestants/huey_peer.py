@@ -7,7 +7,6 @@ that is gone from the file counts as finished. It has no async: the tasks are pl
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
 import sys
 import time
@@ -132,23 +131,5 @@ def watch(asked: argparse.Namespace) -> None:
         asyncio.run(protocol.watched(finished, asked.jobs, asked.skip))
 
 
-COMMANDS = {
-    "prepare": prepare,
-    "bulk": bulk,
-    "single": single,
-    "callers": callers,
-    "work": work,
-    "watch": watch,
-    "paced": paced,
-}
-
-
-def main() -> None:
-    """Do what is asked."""
-    logging.disable(logging.WARNING)
-    asked = protocol.arguments()
-    COMMANDS[asked.command](asked)
-
-
 if __name__ == "__main__":
-    main()
+    protocol.run((prepare, bulk, single, callers, work, watch, paced))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 INSTANCES = 2
 """In a process: each settles and claims in turns, so that one can while the other one waits for PostgreSQL."""
-LIMIT = {"noop": 400, "sleep": 500, "burn": 2, "latency": 10}
+LIMIT = {"noop": 400, "sleep": 500, "burn": 20, "latency": 10}
+"""Of `burn` one runs at a time, on the loop: the others are taken ahead of it."""
 DEBOUNCE_SECONDS = 0.005
 """How long it waits for more to settle; its default."""
 

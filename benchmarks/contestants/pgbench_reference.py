@@ -9,18 +9,16 @@ import asyncio
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import asyncpg
+import ended_in
 import protocol
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Coroutine
-    from typing import Any
 
 REFERENCE = Path(__file__).parent.parent / "reference"
 CONNECTIONS = 2
@@ -79,22 +77,7 @@ async def work(asked: argparse.Namespace) -> None:
 
 async def watch(asked: argparse.Namespace) -> None:
     """Wait until all jobs are done; the table has when each of them ended."""
-    connection = await asyncpg.connect(asked.url)
-    try:
-        while True:
-            begun = time.monotonic()
-            if await connection.fetchval("SELECT count(*) FROM done") >= asked.jobs:
-                break
-            await asyncio.sleep(protocol.rest(time.monotonic() - begun))
-        [(jobs, seconds)] = await connection.fetch(
-            "SELECT count(*), extract(epoch FROM max(finished_at) - since)::float FROM done, "
-            "(SELECT finished_at AS since FROM done ORDER BY finished_at OFFSET $1 LIMIT 1) WHERE finished_at > since "
-            "GROUP BY since",
-            max(0, asked.skip - 1),
-        )
-    finally:
-        await connection.close()
-    protocol.say(jobs=jobs, seconds=seconds, how="finished_at")
+    await ended_in.watch(asked, "done")
 
 
 async def _execute(url: str, statements: str) -> None:
@@ -105,13 +88,5 @@ async def _execute(url: str, statements: str) -> None:
         await connection.close()
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, None]]] = {
-    "prepare": prepare,
-    "bulk": bulk,
-    "work": work,
-    "watch": watch,
-}
-
 if __name__ == "__main__":
-    asked = protocol.arguments()
-    asyncio.run(COMMANDS[asked.command](asked))
+    protocol.run((prepare, bulk, work, watch))

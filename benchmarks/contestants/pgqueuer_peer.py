@@ -26,6 +26,9 @@ CONNECTIONS = 3
 """Of each manager. One is for listening, so that the next jobs can be claimed while the last ones are settled."""
 BATCH_SIZE = 1000
 """How many are claimed at once, and settled at once."""
+SLOTS = {"noop": 0, "sleep": 0, "burn": 20, "latency": 0}
+"""Jobs that a process takes at once; 0: as many as it gets, its default. Of `burn` one runs at a time, on the loop, and what is
+taken ahead of it is not there for the other process."""
 
 
 async def noop(job: Job) -> None:
@@ -96,10 +99,11 @@ async def prepare(url: str) -> None:
 
 
 async def work(asked: argparse.Namespace) -> None:
-    """Work until told to stop. Without slots it takes as many jobs as it gets, which is its default and fastest."""
+    """Work until told to stop."""
     managers: list[QueueManager] = []
-    few = 0 < asked.slots < 4 * MANAGERS  # a manager wants slots for two batches
-    slots = 2 if few else asked.slots // MANAGERS
+    taken = asked.slots or SLOTS[asked.task]
+    few = 0 < taken < 4 * MANAGERS  # a manager wants slots for two batches
+    slots = 2 if few else taken // MANAGERS
     async with AsyncExitStack() as stack:
         for _ in range(1 if few else MANAGERS):
             manager = QueueManager(await stack.enter_async_context(connected(asked.url, CONNECTIONS)))

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import random
 import sys
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
 SLEEP_SECONDS = 0.05
 BURN_SECONDS = 0.01
@@ -82,27 +83,36 @@ async def timed(work: Coroutine[Any, Any, None], jobs: int) -> None:
     say(jobs=jobs, seconds=time.monotonic() - begun)
 
 
-async def watched(finished: Callable[[], Coroutine[Any, Any, int]], jobs: int, skip: int, *, every: float = 0.05) -> None:
+async def watched(finished: Callable[[], Coroutine[Any, Any, int]], jobs: int, skip: int) -> None:
     """Ask how many are finished until all are, and say how long it took from the `skip`-th on.
 
-    For stores that do not keep when a job ended. `finished` must be cheap at any number of jobs. The span begins with the
-    first answer of `skip` or more, so what was finished by then does not count.
+    For stores that do not keep when a job ended. The span begins with the first answer of `skip` or more, so what was
+    finished by then does not count.
     """
     first: tuple[float, int] | None = None
+    looks = 0
     while True:
+        begun = time.monotonic()
         count = await finished()
         now = time.monotonic()
-        if first is None and count >= skip:
+        if first is not None:
+            looks += 1
+        elif count >= skip:
             first = now, count
         if count >= jobs and first is not None:
-            say(jobs=count - first[1], seconds=now - first[0], how="counted every 50 ms")
+            seconds = now - first[0]
+            say(jobs=count - first[1], seconds=seconds, how=f"counted every {1000 * seconds / max(1, looks):.0f} ms")
             return
-        await asyncio.sleep(every)
+        await asyncio.sleep(rest(now - begun, every=0.05))
 
 
-def rest(took: float) -> float:
-    """Return how long a watcher may rest after a look that took so long: its looks cost the server little at any size."""
-    return max(0.2, 30 * took)
+def rest(took: float, *, every: float = 0.2) -> float:
+    """Return how long a watcher rests after a look that took so long: nobody's looks take more than a thirtieth of the time.
+
+    Most look every now and then whether all is done, and read from the store when each job was; who has to count looks more
+    often, for its looks are the figure.
+    """
+    return max(every, 30 * took)
 
 
 async def paced(enqueue: Callable[[float], Coroutine[Any, Any, None]], jobs: int, gap: float) -> None:
@@ -114,6 +124,15 @@ async def paced(enqueue: Callable[[float], Coroutine[Any, Any, None]], jobs: int
         await enqueue(time.monotonic())
         await asyncio.sleep(gap / 1000 * random.uniform(0.5, 1.5))
     say(jobs=jobs)
+
+
+def run(commands: Iterable[Callable[[argparse.Namespace], Any]], loop: Callable[[Any], object] = asyncio.run) -> None:
+    """Do what is asked on the command line by the function of that name; `loop` runs those that are async."""
+    logging.disable(logging.WARNING)
+    asked = arguments()
+    answer = next(command for command in commands if command.__name__ == asked.command)(asked)
+    if asyncio.iscoroutine(answer):
+        loop(answer)
 
 
 def arguments() -> argparse.Namespace:

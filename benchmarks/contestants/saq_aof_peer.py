@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import protocol
 import saq_peer
+import uvloop
 
 if TYPE_CHECKING:
     import argparse
@@ -25,5 +26,4 @@ async def prepare(asked: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    saq_peer.COMMANDS["prepare"] = prepare
-    saq_peer.main()
+    protocol.run((prepare, *saq_peer.COMMANDS), uvloop.run)

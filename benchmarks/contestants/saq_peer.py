@@ -6,7 +6,7 @@ It has no enqueue of many: its own `map` awaits single calls side by side, and s
 from __future__ import annotations
 
 import asyncio
-import logging
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,10 @@ from saq.queue.redis import RedisQueue
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
 
-SLOTS = {"noop": 50, "sleep": 500, "burn": 2, "latency": 10}
+SLOTS = {"noop": 50, "sleep": 500, "burn": 10, "latency": 10}
+"""Of `burn` one runs at a time, on the loop: the others are taken ahead of it."""
 CALLS = 50
 """Calls under way at once; by default 20."""
 
@@ -124,31 +125,15 @@ async def watch(asked: argparse.Namespace) -> None:
     async with connected(asked) as queue:
         waiting = True
         while waiting:
-            await asyncio.sleep(0.2)
+            begun = time.monotonic()
             waiting = await queue.redis.dbsize() < asked.jobs or await queue.count("incomplete") > 0
+            await asyncio.sleep(protocol.rest(time.monotonic() - begun))
         ends = sorted([job.completed async for job in queue.iter_jobs(batch_size=1000)])
     counted = ends[max(0, asked.skip - 1) :]
     protocol.say(jobs=len(ends) - asked.skip, seconds=(counted[-1] - counted[0]) / 1000, how="finished_at")
 
 
-COMMANDS = {
-    "prepare": prepare,
-    "bulk": bulk,
-    "single": single,
-    "callers": callers,
-    "work": work,
-    "watch": watch,
-    "paced": paced,
-}
-
-
-def main() -> None:
-    """Do what is asked."""
-    logging.disable(logging.WARNING)
-    asked = protocol.arguments()
-    command: Coroutine[Any, Any, None] = COMMANDS[asked.command](asked)
-    uvloop.run(command)
-
+COMMANDS = (bulk, single, callers, work, watch, paced)
 
 if __name__ == "__main__":
-    main()
+    protocol.run((prepare, *COMMANDS), uvloop.run)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
 import coredis
@@ -13,16 +12,16 @@ from streaq import Worker
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Coroutine
 
-SLOTS = {"noop": 32, "sleep": 500, "burn": 2, "latency": 16}
+SLOTS = {"noop": 32, "sleep": 500, "burn": 10, "latency": 16}
+"""Of `burn` one runs at a time, on the loop: the others are taken ahead of it."""
 
 
 async def noop(number: int) -> None:
     """Do nothing."""
 
 
-async def sleep(number: int) -> None:  # noqa: ARG001  as above
+async def sleep(number: int) -> None:  # noqa: ARG001  every task takes it
     """Wait as something on the network would."""
     await asyncio.sleep(protocol.SLEEP_SECONDS)
 
@@ -119,24 +118,5 @@ async def watch(asked: argparse.Namespace) -> None:
         await protocol.watched(finished, asked.jobs, asked.skip)
 
 
-COMMANDS = {
-    "prepare": prepare,
-    "bulk": bulk,
-    "single": single,
-    "callers": callers,
-    "work": work,
-    "watch": watch,
-    "paced": paced,
-}
-
-
-def main() -> None:
-    """Do what is asked."""
-    logging.disable(logging.WARNING)
-    asked = protocol.arguments()
-    command: Coroutine[Any, Any, None] = COMMANDS[asked.command](asked)
-    uvloop.run(command)
-
-
 if __name__ == "__main__":
-    main()
+    protocol.run((prepare, bulk, single, callers, work, watch, paced), uvloop.run)

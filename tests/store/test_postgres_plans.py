@@ -614,8 +614,10 @@ async def test_a_batch_costs_the_same_in_a_large_store(counts: Counts, operation
     small, large = counts.small[operation], counts.by_plan[planned][operation]
     assert len(large) == len(small), "another number of statements"
     # One level more in the indexes of `job`, `ready`, `archive` and `scheduled`: half as much again where an operation does
-    # little else than walk down them (get, extend of what is lost), nothing where it works on leases (extend, progress).
-    assert sum(seen.buffers for seen in large) <= 1.5 * sum(seen.buffers for seen in small)
+    # little else than walk down them (get, extend of what is lost), nothing where it works on leases (extend, progress). A few
+    # buffers are no batch: settling again what is one job walks down four indexes.
+    least = sum(seen.buffers for seen in small)
+    assert sum(seen.buffers for seen in large) <= max(1.5 * least, least + 4)
 
 
 async def test_no_operation_reads_a_big_table_from_end_to_end(counts: Counts) -> None:
