@@ -14,10 +14,10 @@ usage: ./dev bench [COMMAND] [OPTIONS]
   page       write docs/performance.md from benchmarks/results/
   full       all from peers to page: what the page is made of
 
-`./dev bench COMMAND --help` says what else a command takes. From peers to cost, each writes benchmarks/results/COMMAND.json when
-it measures all that it usually does, or more. With anything left out or made smaller it prints its figures, and writes them only
-where --out (peers) or --json (the others) says. Exit code 1: something could not be measured, or a target is missed; 2: it could
-not begin.
+`./dev bench COMMAND --help` says what else a command takes. From peers to cost, each writes benchmarks/results/COMMAND.json if
+it measures all that it usually does, or more. When anything is left out or made smaller, the figures are printed, and written
+only where --out (peers) or --json (the others) says. Exit code 1: something could not be measured, or a target is missed; 2: it
+could not begin.
 
 It starts its own PostgreSQL (fsync and synchronous_commit on) and Redis on free ports of 127.0.0.1 and removes them afterwards,
 and installs each peer as pinned in benchmarks/peers.toml into an environment of its own in .bench/ (HOLDFAST_BENCH_HOME
@@ -37,11 +37,11 @@ import importlib
 import random
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.commands import at_least_one, destination, is_whole, keep, tell, this_run
+from benchmarks.commands import JSON_HELP, at_least_one, destination, is_whole, keep, tell, this_run
 from benchmarks.contest import CELL_SECONDS, Contest, Plan
 from benchmarks.environments import home
 from benchmarks.machine import this_machine
@@ -56,7 +56,7 @@ from tests.support.postgres import MissingServer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from benchmarks.results import Run
+    from benchmarks.contest import Contestant
     from benchmarks.roster import Roster
 
 ELSEWHERE = ("growth", "bloat", "leases", "memory", "cost", "charts", "page")
@@ -123,21 +123,56 @@ def _compare(command: str, arguments: list[str]) -> int:
     options, whole = _options(command, usual, arguments)
     run = this_run(command, arguments)
     path = destination(command, options.out, whole=whole, option="--out") if usual.published else options.out
+    published = path is not None and options.out is None
+    so_far = home() / f"{command}.json" if published else path  # what is published stays until all is there to replace it
     found = roster(options.contestants, tell)
     with Servers(redis_python=found.redis_python) as servers:
         absent = servers.start({contestant.store for contestant in found.contestants})
         for store, reason in absent.items():
             tell(f"no {store}: {reason}")
-        # What is published stays until all is measured that shall replace it.
-        so_far = options.out or (home() / f"{command}.json" if path else None)
-        contest = _contest(command, run, options, found, servers, absent, so_far)
-        ended = asyncio.run(_to_the_end(contest))
-    if ended and not (absent and path != options.out):
-        keep(contest.report, path)
-    else:
-        tell(f"not the whole measurement, {f'so it is only in {so_far}' if so_far else 'and nothing was written'}")
+        found = _housed(found, absent)
+        report = Report(
+            name=command,
+            machine=this_machine(servers.versions() | found.versions, servers.settings()),
+            command=run.command,
+            made=run.made,
+            failures=found.failures,
+            seed=options.seed,
+            commit=run.commit,
+        )
+        plan = _plan(options, found.contestants)
+        contest = Contest(plan, servers, report, saved=lambda report: so_far and save(report, so_far), tell=tell)
+        if not (ended := asyncio.run(_to_the_end(contest))):
+            tell("broken off: what follows is what was measured until then")
     print(table(contest.report))
+    if published and (absent or not ended):
+        tell(f"not the whole measurement: it is in {so_far}, and benchmarks/results/ stays as it is")
+    else:
+        keep(contest.report, path)
     return 1 if contest.report.failures or not ended else 0
+
+
+def _housed(found: Roster, absent: Mapping[str, str]) -> Roster:
+    """Return the roster without those whose server cannot be had: they are among the failures."""
+    homeless = [contestant for contestant in found.contestants if contestant.store in absent]
+    return replace(
+        found,
+        contestants=[contestant for contestant in found.contestants if contestant.store not in absent],
+        failures=[*found.failures, *(Failure(one.name, "install", absent[one.store]) for one in homeless)],
+    )
+
+
+def _plan(options: argparse.Namespace, contestants: Sequence[Contestant]) -> Plan:
+    return Plan(
+        contestants=contestants,
+        # Filling the queue for drain1 is the bulk enqueue: it is not measured twice.
+        works=[WORKS[name] for name in WORKS if name in options.works and not (name == "bulk" and "drain1" in options.works)],
+        rounds=options.rounds,
+        seed=options.seed,
+        scale=options.scale,
+        slots=options.slots,
+        limit=options.limit,
+    )
 
 
 async def _to_the_end(contest: Contest) -> bool:
@@ -150,38 +185,6 @@ async def _to_the_end(contest: Contest) -> bool:
         return False
     running.result()
     return True
-
-
-def _contest(
-    command: str,
-    run: Run,
-    options: argparse.Namespace,
-    found: Roster,
-    servers: Servers,
-    absent: Mapping[str, str],
-    so_far: Path | None,
-) -> Contest:
-    plan = Plan(
-        contestants=[contestant for contestant in found.contestants if contestant.store not in absent],
-        # Filling the queue for drain1 is the bulk enqueue: it is not measured twice.
-        works=[WORKS[name] for name in WORKS if name in options.works and not (name == "bulk" and "drain1" in options.works)],
-        rounds=options.rounds,
-        seed=options.seed,
-        scale=options.scale,
-        slots=options.slots,
-        limit=options.limit,
-    )
-    homeless = [contestant for contestant in found.contestants if contestant.store in absent]
-    report = Report(
-        name=command,
-        machine=this_machine(servers.versions() | found.versions, servers.settings()),
-        command=run.command,
-        made=run.made,
-        failures=[*found.failures, *(Failure(one.name, "install", absent[one.store]) for one in homeless)],
-        seed=options.seed,
-        commit=run.commit,
-    )
-    return Contest(plan, servers, report, saved=lambda report: so_far and save(report, so_far), tell=tell)
 
 
 def _options(command: str, usual: Usual, arguments: list[str]) -> tuple[argparse.Namespace, bool]:
@@ -209,10 +212,7 @@ def _options(command: str, usual: Usual, arguments: list[str]) -> tuple[argparse
     parser.add_argument(
         "--limit", type=float, default=CELL_SECONDS, help="seconds for one contestant at one work (%(default)s)"
     )
-    where = (
-        "; by default to benchmarks/results/ if nothing is left out or made smaller, else nowhere" if usual.published else ""
-    )
-    parser.add_argument("--out", type=Path, help=f"where the JSON goes{where}")
+    parser.add_argument("--out", type=Path, help=JSON_HELP if usual.published else "where the readings go; by default nowhere")
     options = parser.parse_args(arguments)
     sizes = ("contestants", "works", "rounds", "scale", "limit")
     return options, is_whole(parser, options, *sizes) and not options.slots
@@ -222,8 +222,13 @@ def _choice(text: str, known: Sequence[str]) -> tuple[str, ...]:
     chosen = tuple(name.strip() for name in text.split(",") if name.strip())
     if unknown := [name for name in chosen if name not in known]:
         raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
+    if not chosen:
+        raise argparse.ArgumentTypeError(f"none; there are {', '.join(known)}")
     return chosen
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

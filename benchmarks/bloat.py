@@ -1,9 +1,9 @@
 """What a forgotten transaction does to the queue: jobs pass by the hundred thousand while vacuum may remove nothing.
 
-    ./dev bench bloat                         500,000 jobs through bare loops of claim and settle, with the snapshot and without;
-                                              then the same through a worker process
-    ./dev bench bloat --jobs 100000           a short look: it is printed, not written
-    ./dev bench bloat --form worker --json F  the worker process alone; what the file holds of the bare loops stays
+    ./dev bench bloat                        500,000 jobs through bare loops of claim and settle, with the snapshot and without,
+                                             and then the same through a worker process
+    ./dev bench bloat --jobs 100000          a short look: it is printed, not written
+    ./dev bench bloat --form worker --json F the worker process alone; what the file holds of the bare loops stays
 
 A session opens a REPEATABLE READ transaction before the first job and leaves it idle. Then 500,000 jobs are enqueued and
 drained on PostgreSQL 18 with fsync on, about 20,000 always waiting: by two loops that claim and settle 200 at a time, or by one
@@ -25,6 +25,7 @@ import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +44,7 @@ from holdfast.store.port import ClaimRequest, Settlement, Worker
 from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
     from multiprocessing.connection import Connection as Pipe
 
 CONTESTANT: Final = "holdfast_postgres"
@@ -58,7 +59,9 @@ BACKLOG: Final = 20_000
 ENQUEUED: Final = 1_000
 SLOTS: Final = 500
 SAMPLES: Final = 50
-"""How many points the curve has: what comes before the first is start-up, and is not counted."""
+"""How many steps the curve has."""
+STARTING: Final = 5
+"""Steps that are not counted: they are start-up."""
 HOUSEKEEPING_SECONDS: Final = 5.0
 BYSTANDER_ROWS: Final = 10_000
 BYSTANDER_REST: Final = 0.005
@@ -75,7 +78,7 @@ class Sample:
 
     jobs: int
     at: float
-    claims: int = 0
+    claims: float = 0
     claiming: Cost = field(default_factory=Cost)
     settling: Cost = field(default_factory=Cost)
 
@@ -303,6 +306,27 @@ async def sizes(url: str) -> dict[str, tuple[int, int]]:
 # --- readings ---------------------------------------------------------------------------------------------------------------
 
 
+def at_steps(samples: Sequence[Sample]) -> Iterator[Sample]:
+    """Yield how far it was at every step, in proportion between two samples: so all rounds have the same points."""
+    step = max(1, samples[-1].jobs // SAMPLES)
+    for before, after in pairwise(samples):
+        for jobs in range((before.jobs // step + 1) * step, after.jobs + 1, step):
+            share = (jobs - before.jobs) / (after.jobs - before.jobs)
+            if jobs >= STARTING * step:
+                yield Sample(
+                    jobs,
+                    before.at + (after.at - before.at) * share,
+                    before.claims + (after.claims - before.claims) * share,
+                    _between(before.claiming, after.claiming, share),
+                    _between(before.settling, after.settling, share),
+                )
+
+
+def _between(before: Cost, after: Cost, share: float) -> Cost:
+    more = after - before
+    return Cost(before.blocks + round(more.blocks * share), before.seconds + more.seconds * share)
+
+
 def readings_of(run: Run, form: str, number: int) -> list[Reading]:
     """Return a run as readings: curves over the jobs that had ended."""
     readings: list[Reading] = []
@@ -310,7 +334,7 @@ def readings_of(run: Run, form: str, number: int) -> list[Reading]:
     def reading(work: str, value: float, unit: str, better: Any, **extra: float) -> None:
         readings.append(Reading(CONTESTANT, f"{form}: {work}", number, round(value, 4), unit, better, dict(extra)))
 
-    for before, after in zip(run.samples, run.samples[1:], strict=False):
+    for before, after in pairwise(at_steps(run.samples)):
         reading("drain", (after.jobs - before.jobs) / (after.at - before.at), "jobs/s", "higher", x=after.jobs)
         jobs, claims = after.jobs - before.jobs, after.claims - before.claims
         claiming, settling = after.claiming - before.claiming, after.settling - before.settling
@@ -348,9 +372,8 @@ def show(report: Report) -> None:
     for work, cells in works.items():
         if len(cells) > THIRDS:
             first, middle, last = (statistics.fmean(cell.median for cell in part) for part in _thirds(cells))
-            print(
-                f"{work:<44} {first:>10,.1f} {middle:>10,.1f} {last:>10,.1f} {cells[0].unit}, thirds; last {last / first:.2f}x"
-            )
+            against = f"; last {last / first:.2f}x" if first else ""
+            print(f"{work:<44} {first:>10,.1f} {middle:>10,.1f} {last:>10,.1f} {cells[0].unit}, thirds{against}")
         elif ": bystander " in work:
             told = " ".join(f"{cell.median:>10.3f}" for cell in cells)
             ratio = cells[-1].median / cells[0].median

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from benchmarks.results import store_of
+import runpy
+from functools import cache
+from pathlib import Path
+
+from benchmarks.environments import peers
+from benchmarks.results import REFERENCE
 from benchmarks.works import WORKS
 
 STORES = {
@@ -12,7 +17,10 @@ STORES = {
 }
 """In the order of the charts."""
 
-_STORES_SHORT = {"postgres": "PostgreSQL", "sqlite": "SQLite", "redis": "Redis"}
+STORES_SHORT = {"postgres": "PostgreSQL", "sqlite": "SQLite", "redis": "Redis", "memory": "memory"}
+
+_SLOTS = Path(__file__).parent / "contestants" / "holdfast_slots.py"
+_TASKS = {"noop": "drains", "sleep": "jobs that sleep", "burn": "jobs that compute", "latency": "latency"}
 
 _NAMES = {
     "holdfast_postgres": "Holdfast",
@@ -30,6 +38,21 @@ _ABOUT = {
 }
 
 
+_COUNTED = {
+    "calls": "Python calls",
+    "roundtrips": "round trips",
+    "round_trips": "round trips",
+    "wal": "bytes of WAL",
+    "wal_bytes": "bytes of WAL",
+    "wal_records": "records of WAL",
+    "buffers": "pages touched",
+    "pages": "pages written",
+    "retained": "blocks left behind",
+    "held": "blocks while it is held",
+    "idle statements": "statements a second of an idle worker",
+}
+
+
 def name(contestant: str) -> str:
     """Return what a contestant is called beside others on its store."""
     return _NAMES.get(contestant, contestant)
@@ -37,14 +60,36 @@ def name(contestant: str) -> str:
 
 def name_and_store(contestant: str) -> str:
     """Return what a contestant is called anywhere: "Holdfast on PostgreSQL"."""
-    store = _STORES_SHORT.get(store_of(contestant))
-    return f"{name(contestant)} on {store}" if store and contestant.startswith("holdfast") else name(contestant)
+    own = contestant.startswith("holdfast_")
+    return f"{name(contestant)} on {STORES_SHORT[contestant.removeprefix('holdfast_')]}" if own else name(contestant)
+
+
+@cache
+def setting(contestant: str) -> str:
+    """Return how a contestant is run; nothing for an unknown one."""
+    if contestant.startswith("holdfast_"):
+        slots = runpy.run_path(str(_SLOTS))["SLOTS"]
+        return "; ".join(f"{_TASKS[task]}: {_slots(*chosen)}" for task, chosen in slots.items()) + "; uvloop"
+    if contestant == REFERENCE:
+        return "2 connections, prepared statements"
+    known = peers()
+    return known[contestant].setting if contestant in known else ""
+
+
+def _slots(slots: int, prefetch: int) -> str:
+    return f"{slots} slots, prefetch {prefetch}" if prefetch else f"{slots} slots"
 
 
 def about(work: str) -> str:
     """Return what a work is, in words that begin a sentence."""
     words = WORKS[work].about if work in WORKS else _ABOUT.get(work, work)
     return words[0].upper() + words[1:]
+
+
+def counted(work: str) -> str:
+    """Return what was counted for a job: "enqueue one: bytes of WAL"."""
+    phase, separator, what = work.rpartition(": ")
+    return f"{phase}{separator}{_COUNTED.get(what, what)}"
 
 
 def unit(short: str) -> str:

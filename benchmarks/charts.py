@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 
-COMPARED = ("peers", "latency")
-"""Reports of contestants side by side: each of their works is a chart of bars."""
-
 GROWTH = {
     "p50": "milliseconds, median",
     "p99": "milliseconds, 99th percentile",
@@ -46,18 +43,17 @@ def charts(reports: Iterable[Report]) -> dict[str, str]:
     drawn: dict[str, str] = {}
     for report in reports:
         cells = summary(report)
-        if report.name in COMPARED:
+        if report.name == "peers":
             for work, members in groupby((cell for cell in cells if cell.x is None), key=lambda cell: cell.work):
-                drawn[file_of(work, report.name)] = comparison(work, list(members))
+                drawn[file_of(work)] = comparison(work, list(members))
         else:
             drawn |= _DRAWN.get(report.name, _nothing)(cells)
     return drawn
 
 
-def file_of(what: str, report: str = "peers") -> str:
-    """Return the name of a chart's file; a work that several reports have is in several files."""
-    distinct = f"{report} {what}" if report in COMPARED[1:] else what
-    return f"performance-{distinct.replace(' ', '-')}.svg"
+def file_of(what: str) -> str:
+    """Return the name of a chart's file."""
+    return f"performance-{what.replace(' ', '-')}.svg"
 
 
 def comparison(work: str, cells: Sequence[Cell]) -> str:
@@ -197,7 +193,7 @@ def _axis(value: float) -> str:
 
 def reports() -> list[Report]:
     """Return what has been measured, in the order of the page."""
-    names = (*COMPARED, "cost", "growth", "bloat", "leases", "memory")
+    names = ("peers", "cost", "growth", "bloat", "leases", "memory")
     return [load(path) for name in names if (path := FOLDER / f"{name}.json").exists()]
 
 

@@ -272,9 +272,9 @@ def show(report: Report) -> None:
             print(f"{cell.x:>20,.0f} {p50:>22} {p99:>24} {told}")
         if len(cells) > 1 and ": claim " in work:
             first, last = cells[0], cells[-1]
-            p99, blocks = (_number(last, name) / _number(first, name) for name in ("p99", "blocks"))
+            slower, blocks = (_number(last, name) / _number(first, name) for name in ("p99", "blocks"))
             print(
-                f"  largest against smallest: p50 {last.median / first.median:.2f}x, p99 {p99:.2f}x "
+                f"  largest against smallest: p50 {last.median / first.median:.2f}x, p99 {slower:.2f}x "
                 f"({quietest[-1] / quietest[0]:.2f}x in the quietest passes), blocks {blocks:.2f}x"
             )
 

@@ -10,8 +10,8 @@ what all later samples are held against.
 Then the tables are vacuumed, the plain way that does not rewrite them, and each is held against a copy that was never anything
 but what it is now, filled in the same order with the same settings. Indexes are shown beside it. A plain vacuum frees the pages
 of an index but leaves them in the file: where every job passes through, it stays as large as the jobs between two vacuums made
-it. What counts is that these pages are used again: another 100,000 jobs go through, and an index of a table that is empty should
-be no larger than before.
+it. What counts is that these pages are used again: another 100,000 jobs go through, and an index of a table that is empty is
+looked at once more.
 
 What is promised is in benchmarks/targets.toml. The whole run writes benchmarks/results/memory.json.
 """

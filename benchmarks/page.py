@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import captions
-from benchmarks.charts import COMPARED, GROWING, file_of, reports
-from benchmarks.environments import peers
-from benchmarks.results import best_peer, store_of, summary
+from benchmarks.charts import GROWING, file_of, reports
+from benchmarks.results import STORES, best_peer, runs_of, store_of, summary
 from benchmarks.tables import figure
 from benchmarks.targets import judge, targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.results import Cell, Machine, Report
+    from benchmarks.results import Cell, Machine, Report, Run
     from benchmarks.targets import Verdict
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
@@ -44,15 +44,20 @@ _FAIRNESS = """\
   figure is the median of the rounds; the range is the lowest and the highest. What differs by less than the ranges overlap
   means nothing.
 - A job counts when the store shows it as finished, not when its handler ran. PostgreSQL has `fsync`, `full_page_writes` and
-  `synchronous_commit` on, SQLite `synchronous=FULL`. In a drain, the first jobs do not count: they are the start of the worker.
-- Each peer is pinned, has an environment of its own, and runs at the best setting we found; what that is stands in
+  `synchronous_commit` on, SQLite `synchronous=FULL`. Where workers run jobs, the first ones do not count: they are the start of
+  the worker. How many stands with each figure: 5,000, or a quarter where there are fewer than 20,000 jobs.
+- When jobs had finished is read from the store afterwards (`finished_at`). For stores that do not keep it, finished jobs are
+  counted meanwhile, as often as is said. Nobody's watcher is at work for more than a thirtieth of the time.
+- Each peer is pinned, has an environment of its own, and runs at the best setting found; what that is stands in
   [benchmarks/peers.toml](../benchmarks/peers.toml). A better one is welcome as a change of that file or of its program in
   [benchmarks/contestants](../benchmarks/contestants).
+- Jobs of 10 ms processor time run in two processes, for everybody; how many more a contestant takes ahead is its own choice.
+- Latency is that of all jobs: one that had not started a second after the last was enqueued counts as slower than any that had.
 - The reference is no queue: [a frozen script](../benchmarks/reference), claim and settle on narrow tables, run by PostgreSQL's
   own pgbench. It has no client in Python, no retries, no events and no leases to keep, and shows about what the server can do.
 - huey takes a job out of its file before it runs it, and writes nothing when it has ended: there a job counts when it is taken.
-- Peers on Redis keep nothing on disk unless it says so: what they have accepted is gone with the server. They are shown, and
-  compared with nobody on another store.
+- Peers on Redis keep nothing on disk unless it says so: what they have accepted is gone with the server. They are compared with
+  nobody on another store, except where a job itself takes long, sleeping or computing: there no peer at all may be ahead.
 """
 
 _LEFT_NOTHING = """\
@@ -88,25 +93,32 @@ def page(found: Sequence[Report]) -> str:
 def _judged(verdicts: Sequence[Verdict]) -> Iterator[str]:
     if not verdicts:
         return
-    held = sum(verdict.held for verdict in verdicts)
+    states = Counter[str](verdict.state for verdict in verdicts)
+    others = "".join(f", {states[state]} {words}" for state, words in _STATES.items() if states[state])
     yield "## Targets"
-    yield f"{held} of {len(verdicts)} are held. A number is the median of its rounds, or a ratio of medians."
-    for verdict in verdicts:
-        if verdict.number is not None and not verdict.held:
-            asked = f"{_number(verdict.number)} where {verdict.target.bound} is wanted"
-            yield f"**Missed:** {_with_place(verdict)}: {asked}."
+    yield f"{states['held']} of {len(verdicts)} are held{others}. A number is the median of its rounds, or a ratio of medians."
+    missed = (verdict for verdict in verdicts if verdict.state == "missed")
+    for because, members in groupby(missed, key=lambda verdict: verdict.target.missed_because):
+        asked = (f"{_with_place(one)}: {_number(one.number)} where {one.target.bound} is wanted" for one in members)
+        yield f"**Missed:** {'; '.join(asked)}. {' '.join(because.split())}"
     yield _table(
-        ("target", "wanted", "measured", ""),
+        ("target", "wanted", "measured", "rounds", ""),
         (
             (
                 _with_place(verdict),
                 verdict.target.bound,
                 _number(verdict.number),
-                "no figure" if verdict.number is None else "held" if verdict.held else "**missed**",
+                str(verdict.rounds or ""),
+                "**missed**"
+                if verdict.state == "missed"
+                else f"{verdict.state}{f': {verdict.lacks}' if verdict.lacks else ''}",
             )
             for verdict in verdicts
         ),
     )
+
+
+_STATES = {"missed": "missed", "no figure": "without enough to judge by", "not measured": "not measured"}
 
 
 def _with_place(verdict: Verdict) -> str:
@@ -124,12 +136,18 @@ def _number(value: float | None) -> str:
 
 def _repeat(found: Sequence[Report]) -> Iterator[str]:
     yield "## Repeat it"
-    commands = [f"{report.command:<40} # {report.made}" for report in found]
+    commands = [f"{run.command:<40} # {_when(run)}" for report in found for run in runs_of(report)]
     yield "\n".join(["```sh", *commands, "./dev bench charts && ./dev bench page", "```"])
     yield _LEFT_NOTHING
     for machine, names in _by_machine(found):
         whose = "" if len(names) == len(found) else f" ({', '.join(names)})"
         yield f"Measured on {_machine(machine)}{whose}."
+
+
+def _when(run: Run) -> str:
+    commit = f", commit {run.commit}" if run.commit else ""
+    parts = f": {', '.join(run.parts)}" if run.parts else ""
+    return f"{run.made}{commit}{parts}"
 
 
 def _by_machine(found: Sequence[Report]) -> list[tuple[Machine, list[str]]]:
@@ -150,6 +168,7 @@ def _machine(machine: Machine) -> str:
         f"{machine.memory_bytes / 2**30:.0f} GiB of memory",
         machine.kernel,
         f"Python {machine.python}",
+        f"Holdfast {machine.versions['holdfast']}" if "holdfast" in machine.versions else "",
         *servers,
     ]
     settings = ", ".join(f"`{name}={value}`" for name, value in machine.settings.items())
@@ -164,33 +183,50 @@ _SERVERS = {"postgres": "PostgreSQL", "sqlite": "SQLite", "redis": "server for R
 
 def _compared(report: Report) -> Iterator[str]:
     cells = [cell for cell in summary(report) if cell.x is None]
-    yield "## Beside other queues" if report.name == "peers" else "## How soon a job starts"
+    yield "## Beside other queues"
     for work, members in groupby((cell for cell in cells if cell.work not in _COUNTED), key=lambda cell: cell.work):
-        yield from _work(report, work, list(members))
-    yield from _counts(report, cells)
-    yield from _failures(report)
+        yield from _work(work, list(members))
+    yield from _counts(cells)
+    yield from _failures(report, cells)
 
 
 _COUNTED = ("wal", "transactions", "statements")
 """Works that are counts for a job of a drain: one table for all of them."""
 
 
-def _work(report: Report, work: str, cells: Sequence[Cell]) -> Iterator[str]:
+def _work(work: str, cells: Sequence[Cell]) -> Iterator[str]:
     yield f"### {captions.about(work)}"
-    yield _image(work, captions.about(work), report.name)
+    yield _image(work, captions.about(work))
+    if work in _BUSY:
+        yield _BUSY[work]
     unit = captions.unit(cells[0].unit)
     referred = any(cell.to_reference is not None for cell in cells)
     more = [name for name in _EXTRAS if any(name in cell.extra for cell in cells)]
-    heads = ["", "store", f"{unit}, median [range]", "to the best peer on its store"]
+    heads = ["", "store", f"{unit}, median [range]", "rounds", "to the best peer on its store"]
     heads += (["to the reference"] if referred else []) + [_EXTRAS[name][0] for name in more]
     yield _table(heads, (_row(cell, referred=referred, more=more) for cell in cells))
 
+
+_BUSY = {
+    "sleep50": "Slots are busy for as long as their jobs sleep: jobs a second times 50 ms, for each of the 500 slots.",
+    "cpu10": (
+        "Slots are busy while they have a job, by the clock and as the jobs noted it, whether or not it has a core just then. "
+        "Beside it the share of two cores that the jobs had: jobs a second times 10 ms, halved. The rest of the cores is the "
+        "worker's and the store's."
+    ),
+}
+"""What is meant by busy."""
 
 _EXTRAS = {
     "p90": ("p90", "{:.1f}"),
     "p99": ("p99", "{:.1f}"),
     "max": ("longest", "{:.1f}"),
+    "missing": ("not started in time", "{:.0f}"),
     "busy": ("slots busy", "{:.0%}"),
+    "cores": ("of two cores", "{:.0%}"),
+    "jobs": ("jobs", "{:,.0f}"),
+    "skip": ("not counted", "{:,.0f}"),
+    "how": ("end known by", "{}"),
 }
 
 
@@ -200,6 +236,7 @@ def _row(cell: Cell, *, referred: bool, more: Sequence[str]) -> Iterator[str]:
     yield f"{bold}{captions.name(cell.contestant)}{bold}"
     yield store_of(cell.contestant)
     yield f"{bold}{_ranged(cell)}{bold}"
+    yield str(cell.rounds)
     yield _ratio(cell.to_best_peer)
     if referred:
         yield _ratio(cell.to_reference)
@@ -216,7 +253,7 @@ def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}x"
 
 
-def _counts(report: Report, cells: Sequence[Cell]) -> Iterator[str]:
+def _counts(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield what a job of a drain costs PostgreSQL, of everybody and beside the best peer."""
     counted = {work: [cell for cell in cells if cell.work == work] for work in _COUNTED}
     shown = [work for work in _COUNTED if counted[work]]
@@ -225,7 +262,7 @@ def _counts(report: Report, cells: Sequence[Cell]) -> Iterator[str]:
     yield "### What a job costs the database"
     yield "While no-ops are drained by one worker process: a job is claimed and settled; its enqueue is not in it."
     for work in shown:
-        yield _image(work, captions.about(work), report.name)
+        yield _image(work, captions.about(work))
     contestants = list(dict.fromkeys(cell.contestant for work in shown for cell in counted[work]))
     found = {(cell.contestant, cell.work): cell for cell in cells}
     heads = ["", *(_COUNTED_HEADS[work] for work in shown)]
@@ -251,13 +288,22 @@ def _counts(report: Report, cells: Sequence[Cell]) -> Iterator[str]:
 _COUNTED_HEADS = {"wal": "Bytes of WAL", "transactions": "Transactions", "statements": "Statements"}
 
 
-def _failures(report: Report) -> Iterator[str]:
-    if report.failures:
-        yield "### Who has no figure, and why"
-        yield _table(
-            ("", "work", "reason"),
-            ((captions.name(one.contestant), one.work, " ".join(one.reason.split())) for one in report.failures),
-        )
+def _failures(report: Report, cells: Sequence[Cell]) -> Iterator[str]:
+    if not report.failures:
+        return
+    rounds = {(cell.contestant, cell.work): cell.rounds for cell in cells}
+
+    def left(contestant: str, work: str) -> str:
+        return f"of {found} rounds" if (found := rounds.get((contestant, work))) else "none"
+
+    yield "### What failed, and why"
+    yield _table(
+        ("", "work", "figure", "reason"),
+        (
+            (captions.name(one.contestant), one.work, left(one.contestant, one.work), " ".join(one.reason.split()))
+            for one in report.failures
+        ),
+    )
 
 
 # --- curves ----------------------------------------------------------------------------------------------------------------
@@ -275,7 +321,7 @@ def _growth(report: Report) -> Iterator[str]:
             curve = [cell for cell in cells if cell.work == f"{name}: claim {batch}"]
             if len(curve) > 1:
                 rows.append(_grown(label, batch, curve[0], curve[-1]))
-    yield _table(("what grows", "from, to", "jobs a claim", "p50 ms", "p99 ms", "pages"), rows)
+    yield _table(("what grows", "from, to", "jobs a claim", "p50 ms", "p99 ms", "pages", "rounds"), rows)
 
 
 def _grown(label: str, batch: int, first: Cell, last: Cell) -> tuple[str, ...]:
@@ -283,7 +329,8 @@ def _grown(label: str, batch: int, first: Cell, last: Cell) -> tuple[str, ...]:
         before, after = ((cell.median if name == "p50" else float(cell.extra[name])) for cell in (first, last))
         return f"{_number(before)}, {_number(after)} ({after / before:.2f}x)" if before else ""
 
-    return (label, f"{first.x:,.0f} to {last.x:,.0f}", str(batch), both("p50"), both("p99"), both("blocks"))
+    rounds = str(min(first.rounds, last.rounds))
+    return (label, f"{first.x:,.0f} to {last.x:,.0f}", str(batch), both("p50"), both("p99"), both("blocks"), rounds)
 
 
 def _bloat(report: Report) -> Iterator[str]:
@@ -293,16 +340,50 @@ def _bloat(report: Report) -> Iterator[str]:
     for what, words in (("drain", "jobs a second"), ("blocks of a claim", "pages a claim touches")):
         if any(cell.work.endswith(f": {what}") for cell in cells):
             yield _image(f"bloat {what}", f"Beside a forgotten transaction: {words}")
+    yield from _bystander(cells)
     sizes = [cell for cell in cells if "size of " in cell.work and "needed" in cell.extra]
     if sizes:
-        yield "When the snapshot is given up and the tables are vacuumed:"
+        yield "When the snapshot is given up and the tables are vacuumed; indexes are not judged by their size, see below:"
         yield _table(
-            ("", "MB", "MB if written anew"),
+            ("", "drained by", "MB", "MB if written anew", "rounds"),
             (
-                (cell.work.partition("size of ")[2], f"{cell.median / 2**20:.1f}", f"{float(cell.extra['needed']) / 2**20:.1f}")
+                (
+                    cell.work.partition("size of ")[2],
+                    _FORMS[cell.work.partition(" ")[0]],
+                    f"{cell.median / 2**20:.1f}",
+                    f"{float(cell.extra['needed']) / 2**20:.1f}",
+                    str(cell.rounds),
+                )
                 for cell in sizes
             ),
         )
+
+
+_FORMS = {"bare": "bare loops", "worker": "a worker"}
+"""How the bare loops of claim and settle, and the worker process, are told apart."""
+
+
+def _bystander(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield what somebody else's statements took in the last third of the jobs."""
+    last = {cell.work: cell for cell in cells if ": bystander " in cell.work}  # cells come by x
+    rows = [
+        (f"{kind}, beside {words}", *_both(last[with_it], last[without]), str(min(last[with_it].rounds, last[without].rounds)))
+        for form, words in _FORMS.items()
+        for kind in ("reads", "updates")
+        if (with_it := f"{form} with a snapshot: bystander {kind}") in last
+        and (without := f"{form} without: bystander {kind}") in last
+    ]
+    if rows:
+        yield (
+            "Meanwhile a bystander reads and updates single rows of a table of its own, by their primary key. In the last "
+            "third of the jobs, in milliseconds:"
+        )
+        yield _table(("", "p50 with the transaction, without", "p99 with the transaction, without", "rounds"), rows)
+
+
+def _both(with_it: Cell, without: Cell) -> Iterator[str]:
+    pairs = [(with_it.median, without.median), (float(with_it.extra["p99"]), float(without.extra["p99"]))]
+    return (f"{_number(one)}, {_number(other)} ({one / other:.2f}x)" for one, other in pairs)
 
 
 def _leases(report: Report) -> Iterator[str]:
@@ -312,9 +393,13 @@ def _leases(report: Report) -> Iterator[str]:
     cells = [cell for cell in summary(report) if cell.x is not None]
     most = max(cell.x or 0.0 for cell in cells)
     yield _table(
-        ("", f"percent of a core at {most:,.0f} leases"),
+        ("", f"percent of a core at {most:,.0f} leases", "rounds"),
         (
-            (f"{captions.name_and_store(cell.contestant)}, {cell.work.removeprefix('leases ')}", _ranged(cell))
+            (
+                f"{captions.name_and_store(cell.contestant)}, {cell.work.removeprefix('leases ')}",
+                _ranged(cell),
+                str(cell.rounds),
+            )
             for cell in cells
             if cell.x == most
         ),
@@ -333,41 +418,65 @@ def _memory(report: Report) -> Iterator[str]:
     )
     sizes = [cell for cell in cells if cell.work.startswith("size of ") and cell.median >= 1]
     if sizes:
-        yield "Afterwards, vacuumed; what is smaller than a megabyte is left out:"
+        yield f"Afterwards, vacuumed; what is smaller than a megabyte is left out. {_INDEXES}"
         yield _table(
-            ("", "rows", "MB", "MB of a fresh copy"),
+            ("name", "kind", "rows", "MB", "MB of a fresh copy", "MB after 100,000 jobs more"),
             (
                 (
-                    f"{cell.work.removeprefix('size of ')} ({store_of(cell.contestant)})",
+                    f"{cell.work.removeprefix('size of ')} ({captions.STORES_SHORT[store_of(cell.contestant)]})",
+                    "index" if "index" in cell.extra else "table" if store_of(cell.contestant) == "postgres" else "file",
                     f"{float(cell.extra.get('rows', 0.0)):,.0f}",
                     f"{cell.median:.1f}",
                     f"{float(cell.extra.get('fresh', 0.0)):.1f}",
+                    f"{float(cell.extra['later']):.1f}" if "later" in cell.extra else "",
                 )
                 for cell in sizes
             ),
         )
 
 
+_INDEXES = (
+    "Tables are judged by their size. Indexes are not: a vacuum frees their pages and leaves them in the file, so that where "
+    "every job passes through, the file stays as large as the jobs between two vacuums made it. They are judged by whether "
+    "these pages are used again: whether the index of an empty table grows when 100,000 jobs more have passed."
+)
+
+
 def _cost(report: Report) -> Iterator[str]:
     yield "## What a job costs, counted"
-    yield "Counts do not depend on the machine; the tests hold them. For a worker, by its number of slots."
+    yield (
+        "Counts do not depend on the machine; the tests hold them. A plain job: no key, no chain, nothing it waits for. "
+        "First what a worker does for it, from claim to settlement, by its number of slots; then what the store does for it, "
+        "and what it takes of the process's memory, in blocks, while it is held and after it has ended."
+    )
     cells = summary(report)
+    stores = [store for store in _COST_STORES if any(cell.contestant == f"holdfast_{store}" for cell in cells)]
+    found = {(cell.work, cell.x, cell.contestant.removeprefix("holdfast_")): cell for cell in cells}
+    phases = list(dict.fromkeys(cell.work.rpartition(": ")[0] for cell in cells))
+    rows = sorted(
+        dict.fromkeys((cell.work, cell.x) for cell in cells),
+        key=lambda row: (row[1] is None, phases.index(row[0].rpartition(": ")[0])),
+    )
+    rounds = sorted({cell.rounds for cell in cells})
     yield _table(
-        ("", "", "slots", ""),
+        ("counted for a job", "slots", *(_COST_STORES[store] for store in stores)),
         (
             (
-                captions.name_and_store(cell.contestant),
-                cell.work,
-                "" if cell.x is None else f"{cell.x:g}",
-                f"{cell.median:,.4g} {cell.unit}",
+                captions.counted(work),
+                "" if x is None else f"{x:g}",
+                *(f"{found[work, x, store].median:,.4g}" if (work, x, store) in found else "" for store in stores),
             )
-            for cell in cells
+            for work, x in rows
         ),
     )
+    yield f"Medians of {' or '.join(map(str, rounds))} rounds." if rounds != [1] else "Counted once."
+
+
+_COST_STORES = {"postgres": "PostgreSQL", "sqlite": "SQLite", "memory": "in memory"}
 
 
 _SECTIONS = {
-    **dict.fromkeys(COMPARED, _compared),
+    "peers": _compared,
     "growth": _growth,
     "bloat": _bloat,
     "leases": _leases,
@@ -380,21 +489,22 @@ _SECTIONS = {
 
 
 def _took_part(found: Sequence[Report]) -> Iterator[str]:
-    report = next((report for report in found if report.name in COMPARED), None)
+    report = next((report for report in found if report.name == "peers"), None)
     if report is None:
         return
-    known = peers()
-    names = dict.fromkeys(reading.contestant for reading in report.readings)
+    taking_part = {reading.contestant for reading in report.readings}
     yield "## Who took part"
+    yield "Settings are those of the drains unless they say more; what a peer has for other works stands in its program."
     yield _table(
         ("", "version", "setting"),
         (
             (
                 captions.name_and_store(contestant),
                 report.machine.versions.get(contestant, ""),
-                known[contestant].setting if contestant in known else "",
+                captions.setting(contestant),
             )
-            for contestant in [*names, *(name for name in known if name not in names)]
+            for contestant in STORES
+            if contestant in taking_part
         ),
     )
 
@@ -402,8 +512,8 @@ def _took_part(found: Sequence[Report]) -> Iterator[str]:
 # --- markdown --------------------------------------------------------------------------------------------------------------
 
 
-def _image(what: str, alternative: str, report: str = "peers") -> str:
-    return f"![{alternative}](images/{file_of(what, report)})"
+def _image(what: str, alternative: str) -> str:
+    return f"![{alternative}](images/{file_of(what)})"
 
 
 def _table(heads: Sequence[str], rows: Iterator[Sequence[str] | Iterator[str]] | Sequence[tuple[str, ...]]) -> str:

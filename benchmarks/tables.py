@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
     from benchmarks.results import Cell, Report
 
-_HEADS = ("", "median", "lowest", "highest", "x best peer", "x pgbench", "")
+_HEADS = ("", "median", "lowest", "highest", "rounds", "x best peer", "x pgbench", "")
 _SHOWN = {
     "p90": "p90 {:.1f}",
     "p99": "p99 {:.1f}",
     "max": "max {:.1f}",
+    "missing": "not started {:.0f}",
     "busy": "busy {:.0%}",
+    "cores": "of two cores {:.0%}",
     "round_trips": "round trips {:.3f}",
 }
 """What is shown besides the value."""
@@ -52,6 +54,7 @@ def _row(cell: Cell) -> Iterator[str]:
     yield f"  {cell.contestant}" + ("" if cell.x is None else f" at {cell.x:,.0f}")
     for value in (cell.median, cell.low, cell.high):
         yield figure(value, "").rstrip()
+    yield str(cell.rounds)
     for ratio in (cell.to_best_peer, cell.to_reference):
         yield "" if ratio is None else f"{ratio:.2f}"
     yield ", ".join(shown.format(cell.extra[name]) for name, shown in _SHOWN.items() if name in cell.extra)

@@ -24,7 +24,7 @@ SLEEP_SECONDS = 0.05
 BUSY_VARIABLE = "CONTEST_BUSY"
 """As above."""
 SKIP = 5_000
-"""Finished jobs that do not count, so that the start of the workers does not; of less than 20,000 jobs a quarter."""
+"""Finished jobs that do not count, so that the start of the workers does not; of fewer than 20,000 jobs a quarter."""
 FAST = 100_000
 """Jobs of a drain from which on a contestant counts as fast: fifty callers enqueue more, too."""
 SLEEP_SLOTS = 500
@@ -134,7 +134,7 @@ async def sleep(stage: Stage) -> list[Finding]:
     await _fill(stage, "sleep", jobs)
     answer = await _finish(stage, "sleep", jobs, slots=slots)
     rate = _rate(answer)
-    return [Finding("sleep50", rate, extra={"busy": rate * SLEEP_SECONDS / slots} | _counted(answer, jobs))]
+    return [Finding("sleep50", rate, extra={"busy": rate * SLEEP_SECONDS / slots, **_counted(answer, jobs)})]
 
 
 async def burn(stage: Stage) -> list[Finding]:
@@ -149,7 +149,7 @@ async def burn(stage: Stage) -> list[Finding]:
         answer = await _finish(stage, "burn", jobs, processes=stage.contestant.burn_processes)
         busy = busy_share(Path(folder), BURN_PROCESSES)
     rate = _rate(answer)
-    extra: dict[str, float | str] = {"cores": rate * BURN_SECONDS / BURN_PROCESSES} | _counted(answer, jobs)
+    extra: dict[str, float | str] = {"cores": rate * BURN_SECONDS / BURN_PROCESSES, **_counted(answer, jobs)}
     if busy is not None:
         extra["busy"] = busy
     return [Finding("cpu10", rate, extra=extra)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import protocol
 import uvloop
+from holdfast_slots import SLOTS
 
 from holdfast import Holdfast
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 URL_VARIABLE = "HOLDFAST_CONTEST_URL"
-
-SLOTS = {"noop": (200, 4000), "sleep": (500, 500), "burn": (2, 40), "latency": (20, 0)}
-"""The best slots and prefetch found for each task."""
 
 app = Holdfast(os.environ[URL_VARIABLE])
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WORKERS = {"noop": 4, "sleep": 4, "burn": 1, "latency": 1}
 """In a process. Each claims one job after the other, so that several of them claim faster than one."""
-CONCURRENCY = {"noop": 5, "sleep": 125, "burn": 10, "latency": 10}
+CONCURRENCY = {"noop": 5, "sleep": 125, "burn": 20, "latency": 10}
 """Of each worker. Of `burn` one runs at a time, on the loop: the others are taken ahead of it."""
 POOL = {"noop": 16, "sleep": 16, "burn": 3, "latency": 4}
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator
 
-SLOTS = {"noop": 50, "sleep": 500, "burn": 10, "latency": 10}
+SLOTS = {"noop": 50, "sleep": 500, "burn": 20, "latency": 10}
 """Of `burn` one runs at a time, on the loop: the others are taken ahead of it."""
 CALLS = 50
 """Calls under way at once; by default 20."""

@@ -13,7 +13,7 @@ from streaq import Worker
 if TYPE_CHECKING:
     import argparse
 
-SLOTS = {"noop": 32, "sleep": 500, "burn": 10, "latency": 16}
+SLOTS = {"noop": 32, "sleep": 500, "burn": 20, "latency": 16}
 """Of `burn` one runs at a time, on the loop: the others are taken ahead of it."""
 
 

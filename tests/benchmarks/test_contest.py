@@ -105,13 +105,36 @@ class Contestants:
         return self.pid_file.exists() and bool(self.pid_file.read_text())
 
 
+class Refuses(Nowhere):
+    """Stores of which the one of that number cannot be emptied, and the one after it is not let go of."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._given = 0
+        self._number = number
+
+    @contextmanager
+    def fresh(self, store: str) -> Iterator[Place]:
+        self._given += 1
+        if self._given == self._number:
+            raise RuntimeError("FLUSHALL: out of memory")
+        with super().fresh(store) as place:
+            yield place
+        if self._given == self._number + 1:
+            raise TimeoutError("no answer to DROP DATABASE")
+
+
 async def hold(
-    *contestants: Contestant, rounds: int = 1, limit: float = 60.0, wanted: tuple[str, ...] = ("drain1",)
+    *contestants: Contestant,
+    rounds: int = 1,
+    limit: float = 60.0,
+    wanted: tuple[str, ...] = ("drain1",),
+    stores: Nowhere | None = None,
 ) -> tuple[Report, list[Report]]:
     plan = Plan(contestants, [WORKS[name] for name in wanted], rounds, seed=1, limit=limit)
     saved: list[Report] = []
     told: list[str] = []
-    stores = Nowhere()
+    stores = stores or Nowhere()
     empty = Report("peers", Machine(2, 1, "", "", ""), "", "2026-01-31")
     report = await Contest(plan, stores, empty, saved=saved.append, tell=told.append).run()
     assert stores.open == 0
@@ -135,7 +158,50 @@ async def test_latency_is_the_median_without_the_first_jobs(pretender: Contestan
 async def test_the_busy_share_is_of_all_slots(pretender: Contestants) -> None:
     report, _ = await hold(pretender("one"), wanted=("sleep50", "cpu10"))
     busy = {one.work: (one.value, one.extra.get("busy")) for one in report.readings}
-    assert busy == {"sleep50": (1_875.0, 0.1875), "cpu10": (300.0, None)}, "one that only pretends has noted nothing"
+    assert busy == {"sleep50": (7_500.0, 0.75), "cpu10": (750.0, None)}, "one that only pretends has noted nothing"
+    assert [one.extra["cores"] for one in report.readings if one.work == "cpu10"] == [750 * 0.01 / 2]
+
+
+async def test_jobs_that_did_not_count_are_told(pretender: Contestants) -> None:
+    report, _ = await hold(pretender("fast", jobs=100_000), pretender("slow", jobs=8_000), wanted=("drain1", "sleep50"))
+    told = {(one.contestant, one.work): (one.extra["jobs"], one.extra.get("skip")) for one in report.readings}
+    del told["fast", "bulk"], told["slow", "bulk"]
+    assert told == {
+        ("fast", "drain1"): (100_000, 5_000),
+        ("slow", "drain1"): (8_000, 2_000),
+        ("fast", "sleep50"): (50_000, 5_000),  # five seconds of 500 slots
+        ("slow", "sleep50"): (8_000, 2_000),
+    }
+
+
+async def test_how_many_computing_jobs_are_taken_ahead_is_the_contestants_choice(
+    pretender: Contestants, tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked"
+    noting = PRETENDER.replace("say(ready=True)", f"open({str(asked)!r}, 'a').write(option('slots') + ' '); say(ready=True)")
+    await hold(pretender("one", noting), wanted=("cpu10",))
+    assert asked.read_text().split() == ["0", "0"], "two worker processes, none told how many"
+
+
+async def test_jobs_that_never_started_are_the_slowest(pretender: Contestants, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(works, "LATENCY_REST", 0.0)
+    few = PRETENDER.replace("range(1, 501)", "range(1, 491)")
+    report, _ = await hold(pretender("one", few), wanted=("latency",))
+    [reading] = report.readings
+    assert (reading.value, reading.extra["jobs"], reading.extra["missing"]) == (250.5, 500, 10)
+    assert (reading.extra["p99"], reading.extra["max"]) == (490.0, 490.0)
+    monkeypatch.setattr(works, "LATENCY_REST", 0.6)
+    report, _ = await hold(pretender("one", few), wanted=("latency",))
+    assert report.readings[0].extra["p99"] == 600.0, "what had not started after that time took longer"
+
+
+async def test_with_many_jobs_that_never_started_there_is_no_latency(
+    pretender: Contestants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(works, "LATENCY_REST", 0.0)
+    report, _ = await hold(pretender("one", PRETENDER.replace("range(1, 501)", "range(1, 440)")), wanted=("latency",))
+    assert report.readings == []
+    assert "had started only 439 of 500 jobs in time" in report.failures[0].reason
 
 
 def test_how_busy_slots_were_is_seen_from_when_to_when_jobs_ran(tmp_path: Path) -> None:
@@ -161,6 +227,16 @@ async def test_a_contestant_that_fails_is_reported_and_the_rest_goes_on(pretende
     assert "exit code 1" in failure.reason
     assert "the driver is missing" in failure.reason
     assert len(saved) == 3 + 3 + 2, "saved after every cell; a third try of the broken one is pointless"
+
+
+async def test_a_server_that_refuses_fails_the_cell_and_the_rest_goes_on(pretender: Contestants) -> None:
+    report, saved = await hold(pretender("one"), rounds=4, stores=Refuses(2))
+    assert [one.round for one in report.readings if one.work == "drain1"] == [1], "after two failures it is not asked again"
+    assert [one.reason for one in report.failures] == [
+        "RuntimeError('FLUSHALL: out of memory')",
+        "TimeoutError('no answer to DROP DATABASE')",
+    ]
+    assert len(saved) == 3
 
 
 async def test_a_worker_that_dies_fails_the_cell_at_once(pretender: Contestants) -> None:
@@ -227,7 +303,8 @@ async def test_waiting_ends_when_a_program_does() -> None:
 
 def test_the_works_know_what_the_contestants_go_by() -> None:
     protocol = runpy.run_path(str(PROTOCOL))
-    assert (protocol["SLEEP_SECONDS"], protocol["BUSY_VARIABLE"]) == (works.SLEEP_SECONDS, works.BUSY_VARIABLE)
+    for name in ("SLEEP_SECONDS", "BURN_SECONDS", "BUSY_VARIABLE"):
+        assert protocol[name] == getattr(works, name)
 
 
 def gone(pid: int) -> bool:

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import bloat, growth
 from benchmarks.filling import Filler
-from benchmarks.results import Machine, Reading, Report, save
-from benchmarks.sessions import Session
+from benchmarks.results import Machine, Reading, Report
+from benchmarks.sessions import Cost, Session
 from holdfast.core.job import NewJob
 from holdfast.core.states import State
 from holdfast.store.port import ClaimRequest, Worker
@@ -19,7 +19,6 @@ from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.support.postgres import GivenServer, PostgresServer, PostgresServers
 
@@ -86,27 +85,17 @@ def _reading(work: str, value: float, **extra: float) -> Reading:
     return Reading("holdfast_postgres", work, 0, value, "ms", "lower", dict(extra))
 
 
-@pytest.mark.parametrize(
-    ("p50", "p99", "blocks", "holds"),
-    [(1.5, 3.0, 12.0, True), (1.6, 3.0, 12.0, False), (1.5, 3.1, 12.0, False), (1.5, 3.0, 12.1, False)],
-)
-def test_growth_is_judged_by_the_largest_point_against_the_smallest(
-    p50: float, p99: float, blocks: float, *, holds: bool
-) -> None:
+def test_growth_shows_the_largest_point_against_the_smallest(capsys: pytest.CaptureFixture[str]) -> None:
     times = {"server_ms": 1.0, "client_ms": 1.0}
     readings = [
         _reading("backlog: claim 1", 1.0, x=1000, p99=2.0, blocks=10.0, **times),
         _reading("backlog: claim 1", 9.0, x=2000, p99=9.0, blocks=90.0, **times),
-        _reading("backlog: claim 1", p50, x=3000, p99=p99, blocks=blocks, **times),
+        _reading("backlog: claim 1", 1.5, x=3000, p99=3.2, blocks=12.0, **times),
+        _reading("backlog: claim 1", 1.5, x=3000, p99=2.2, blocks=12.0, **times),
     ]
-    assert growth.show(Report("growth", MACHINE, "", "", readings)) is holds
-
-
-def test_a_curve_measured_alone_keeps_the_others(tmp_path: Path) -> None:
-    readings = [_reading("backlog: claim 1", 1.0, x=1000), _reading("queues: claim 1", 1.0, x=1)]
-    save(Report("growth", MACHINE, "", "", readings), tmp_path / "growth.json")
-    assert growth.kept(tmp_path / "growth.json", ["backlog"]) == readings[1:]
-    assert growth.kept(tmp_path / "none.json", ["backlog"]) == []
+    growth.show(Report("growth", MACHINE, "", "", readings))
+    told = "largest against smallest: p50 1.50x, p99 1.35x (1.10x in the quietest passes), blocks 1.20x"
+    assert told in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("worker", [False, True])
@@ -139,14 +128,38 @@ async def test_under_the_snapshot_vacuum_removes_nothing(url: str) -> None:
     assert size > 0
 
 
-@pytest.mark.parametrize(("last", "bystander", "holds"), [(80.0, 1.3, True), (79.0, 1.3, False), (80.0, 1.4, False)])
-def test_bloat_is_judged_by_thirds_and_by_the_bystander(last: float, bystander: float, *, holds: bool) -> None:
-    readings = [
-        *(
-            _reading("bare with a snapshot: drain", value, x=x)
-            for x, value in enumerate([100.0, 100.0, 10.0, 10.0, last, last])
-        ),
-        *(_reading("bare with a snapshot: bystander reads", bystander, x=x, p99=1.0) for x in (1, 2, 3)),
-        *(_reading("bare without: bystander reads", 1.0, x=x, p99=1.0) for x in (1, 2, 3)),
+def _run(*seen: tuple[int, float]) -> bloat.Run:
+    """Return a run of which so many jobs had been seen to end at these moments, with two claims and six blocks for each ten."""
+    samples = [bloat.Sample(jobs, at, jobs / 5, Cost(6 * jobs // 10)) for jobs, at in seen]
+    times = [(at / 10, 1.0) for at in range(10 * int(samples[-1].at))]
+    return bloat.Run(samples, times, times)
+
+
+def test_points_of_the_curve_are_the_same_in_every_round() -> None:
+    often = _run(*((jobs, jobs / 100) for jobs in range(100, 5001, 100)))
+    seldom = _run((230, 2.3), (1990, 19.9), (3000, 30.0), (3000, 31.0), (5000, 51.0))
+    curves = [
+        {(one.work, one.extra["x"]): one.value for one in bloat.readings_of(run, "bare with a snapshot", 0)}
+        for run in (often, seldom)
     ]
-    assert bloat.show(Report("bloat", MACHINE, "", "", readings)) is holds
+    assert curves[0].keys() == curves[1].keys()
+    drains = [(x, value) for (work, x), value in curves[1].items() if work.endswith(": drain")]
+    assert [x for x, _ in drains] == list(range(600, 5001, 100)), "without the start"
+    assert [value for x, value in drains if x != 3100] == pytest.approx([100.0] * 44)
+    assert dict(drains)[3100] == pytest.approx(50.0), "in the second in which nothing ended"
+    assert {value for (work, _), value in curves[0].items() if work.endswith(": blocks of a claim")} == {3.0}
+
+
+def test_bloat_shows_the_last_third_against_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    values = [100.0, 100.0, 10.0, 10.0, 70.0, 90.0]
+    readings = [
+        *(_reading("bare with a snapshot: drain", value, x=x) for x, value in enumerate(values)),
+        *(
+            _reading("bare with a snapshot: bystander reads", value, x=x, p99=7.0)
+            for x, value in ((1, 1.0), (2, 9.0), (3, 1.3))
+        ),
+    ]
+    bloat.show(Report("bloat", MACHINE, "", "", readings))
+    drain, reads = capsys.readouterr().out.splitlines()
+    assert drain.endswith("thirds; last 0.80x")
+    assert reads.endswith("p50 of thirds; last 1.30x; p99 7.0")

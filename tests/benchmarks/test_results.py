@@ -96,6 +96,11 @@ def test_a_saved_report_is_loaded_as_it_was(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["some.json"]
 
 
+def test_the_table_shows_of_how_many_rounds_a_figure_is() -> None:
+    [row] = [line for line in table(report(*read("oban", "drain1", 30_000.0, 30_000.0))).splitlines() if "oban" in line]
+    assert row.split() == ["oban", "30,000", "30,000", "30,000", "2", "1.00"]
+
+
 @pytest.mark.parametrize("expected", ["pgqueuer", "1.00", "3.00", "awa has no figure for drain1: no wheel"])
 def test_the_table_shows_ratios_and_who_failed(expected: str) -> None:
     made = report(

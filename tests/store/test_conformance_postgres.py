@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import asyncpg
-import pytest
+import pytest_asyncio
 
+from holdfast.core.job import HIGHEST_PRIORITY
+from holdfast.core.states import TERMINAL, TRANSITIONS, State
 from holdfast.store.conformance import Harness, ProcessConformance, StoreConformance
 from holdfast.store.postgres import PostgresStore
 from holdfast.system import SystemEnvironment
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 _TABLES = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'holdfast' AND tablename <> 'meta'"
 _FEW = 1_000
@@ -64,6 +69,26 @@ _OUT_OF_STEP = """
     LIMIT 5
 """
 """What is written down about chains, blockers, keys and signals says the same as the rows of their jobs."""
+_OUT_OF_BOUNDS = """
+    SELECT a.job_id, 'an archived job in state ' || a.state AS why FROM holdfast.archive a WHERE a.state <> ALL ($1)
+    UNION ALL
+    SELECT a.job_id, 'archived as ' || a.state || ' with ' || coalesce('the code ' || a.code, 'no code') FROM holdfast.archive a
+    WHERE (a.state = $2) <> (a.code IS NULL)
+    UNION ALL
+    SELECT j.id, 'born as ' || j.born FROM holdfast.job j WHERE j.born <> ALL ($3)
+    UNION ALL
+    SELECT j.id, 'of priority ' || j.priority FROM holdfast.job j WHERE j.priority NOT BETWEEN 0 AND $4
+    UNION ALL
+    SELECT l.job_id, 'leased for attempt ' || l.attempt FROM holdfast.lease l WHERE l.attempt <= 0
+    LIMIT 5
+"""
+"""What no constraint keeps out of job, lease and archive."""
+_BOUNDS = (
+    sorted(TERMINAL),
+    State.SUCCEEDED,
+    sorted(state for (origin, _), state in TRANSITIONS.items() if origin is None and state is not None),
+    HIGHEST_PRIORITY,
+)
 
 
 def open_postgres(url: str) -> PostgresStore:
@@ -78,6 +103,7 @@ class PostgresHarness(Harness):
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._used = False
 
     @property
     def url(self) -> str:
@@ -86,17 +112,33 @@ class PostgresHarness(Harness):
     async def clean(self) -> None:
         connection = await asyncpg.connect(self._url)
         try:
+            if self._used:  # by an earlier world of the same test
+                await self._check(connection)
             tables = [f"holdfast.{name}" for (name,) in await connection.fetch(_TABLES)]
             if tables:
-                misplaced = await connection.fetch(_MISPLACED)
-                assert not misplaced, f"left by the test before: jobs that are not in exactly one state's table: {misplaced}"
-                unseen = await connection.fetch(_OUT_OF_SIGHT)
-                assert not unseen, f"left by the test before: waiting jobs that would not be found: {unseen}"
-                strayed = await connection.fetch(_OUT_OF_STEP)
-                assert not strayed, f"left by the test before: {strayed}"
                 await connection.execute(await self._emptying(connection, tables))
         finally:
             await connection.close()
+
+    async def check(self) -> None:
+        """Read what a test has left, row by row: whatever it asserted, its tables must agree."""
+        if not self._used:
+            return
+        connection = await asyncpg.connect(self._url)
+        try:
+            await self._check(connection)
+        finally:
+            await connection.close()
+
+    async def _check(self, connection: asyncpg.Connection) -> None:
+        misplaced = await connection.fetch(_MISPLACED)
+        assert not misplaced, f"jobs that are not in exactly one state's table: {misplaced}"
+        unseen = await connection.fetch(_OUT_OF_SIGHT)
+        assert not unseen, f"waiting jobs that would not be found: {unseen}"
+        strayed = await connection.fetch(_OUT_OF_STEP)
+        assert not strayed, f"rows that do not agree: {strayed}"
+        strange = await connection.fetch(_OUT_OF_BOUNDS, *_BOUNDS)
+        assert not strange, f"rows with what cannot be: {strange}"
 
     async def _emptying(self, connection: asyncpg.Connection, tables: list[str]) -> str:
         """A TRUNCATE makes every file anew: for the few rows of most tests a DELETE is four times as fast."""
@@ -107,21 +149,26 @@ class PostgresHarness(Harness):
     async def open(self) -> PostgresStore:
         store = open_postgres(self._url)
         await store.open()
+        self._used = True
         return store
 
 
 class TestPostgresStore(StoreConformance):
     walk_examples: ClassVar[int] = 40
 
-    @pytest.fixture
-    def harness(self, postgres_url: str) -> PostgresHarness:
-        return PostgresHarness(postgres_url)
+    @pytest_asyncio.fixture
+    async def harness(self, postgres_url: str) -> AsyncIterator[PostgresHarness]:
+        harness = PostgresHarness(postgres_url)
+        yield harness
+        await harness.check()
 
 
 class TestPostgresProcesses(ProcessConformance):
     processes: ClassVar[int] = 8
     jobs: ClassVar[int] = 80_000
 
-    @pytest.fixture
-    def harness(self, postgres_url: str) -> PostgresHarness:
-        return PostgresHarness(postgres_url)
+    @pytest_asyncio.fixture
+    async def harness(self, postgres_url: str) -> AsyncIterator[PostgresHarness]:
+        harness = PostgresHarness(postgres_url)
+        yield harness
+        await harness.check()

@@ -15,6 +15,7 @@ from holdfast.core.settle import Write
 from holdfast.core.states import Event
 from holdfast.store.port import ClaimRequest, Settlement, Worker
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.lanes import SPARE_LANES
 from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.lease import Claimed
 
 WORLD = SystemEnvironment()
+BACK = Write(Event.RELEASE, 0, front=True, error=Error("RELEASED", "given back"))
 
 
 class Hurrying:
@@ -77,6 +79,33 @@ def new(task: str = "one", **fields: Any) -> NewJob:
     return NewJob(id=WORLD.job_id(), task=task, **fields)
 
 
+async def assert_same_as_ever(hurrying: Hurrying, first: Claimed) -> None:
+    """Give back what was claimed alone, and claim it with `limit` above one: it differs where the attempts differ."""
+    held = await leased(hurrying)
+    await hurrying.elsewhere.settle([Settlement(first.lease, BACK)])
+    [second] = await hurrying.claim(limit=2, hurry=False)
+    moved = {"token", "attempt", "claimed_at", "expires_at"}
+    assert {name for name in first.__struct_fields__ if getattr(first, name) != getattr(second, name)} == moved
+    assert second.attempt == first.attempt + 1
+    assert (first.expires_at - first.claimed_at) == (second.expires_at - second.claimed_at)
+    again = await leased(hurrying)
+    assert {name for name, value in held.items() if again[name] != value} == {*moved, "no"}
+    assert (held["token"], held["attempt"], held["expires_at"]) == (first.token, first.attempt, first.expires_at)
+
+
+async def leased(hurrying: Hurrying) -> asyncpg.Record:
+    """Return the one lease that is held, and where its job was enqueued."""
+    connection = await asyncpg.connect(hurrying.url)
+    try:
+        schema = hurrying.schema
+        [row] = await connection.fetch(
+            f"SELECT l.*, j.place AS first_place FROM {schema}.lease l JOIN {schema}.job j ON j.id = l.job_id"
+        )
+        return row
+    finally:
+        await connection.close()
+
+
 async def test_a_job_in_a_lane_that_was_empty_is_claimed_without_a_look(hurrying: Hurrying) -> None:
     await hurrying.empty(new())
     job = new()
@@ -117,9 +146,7 @@ async def test_what_went_back_to_the_front_is_found_by_the_next_claim(hurrying: 
     first, second = new(), new()
     await hurrying.elsewhere.enqueue([first])
     [claimed] = await hurrying.claim()
-    await hurrying.elsewhere.settle(
-        [Settlement(claimed.lease, Write(Event.RELEASE, 0, front=True, error=Error("RELEASED", "given back")))]
-    )
+    await hurrying.elsewhere.settle([Settlement(claimed.lease, BACK)])
     await hurrying.elsewhere.enqueue([second])
     both = [one.job_id for _ in range(2) for one in await hurrying.claim(limit=1)]
     assert sorted(both) == sorted([first.id, second.id])
@@ -157,19 +184,14 @@ async def test_nothing_is_claimed_in_a_hurry_from_a_queue_that_is_paused(hurryin
     "fields", [{}, {"trace": "t"}, {"tags": ("a",)}, {"unique": Unique(key="k", scope="s")}, {"expires_in": 60.0}]
 )
 async def test_it_is_the_same_job_as_another_claim_would_have_given(hurrying: Hurrying, fields: dict[str, Any]) -> None:
-    """Enqueued, claimed in a hurry, given back, claimed as ever: what they say differs where the attempts differ."""
     await hurrying.empty(new())
     job = new(args='{"n": 1}', **fields)
     await hurrying.elsewhere.enqueue([job])
-    [first] = await hurrying.claim()
-    back = Write(Event.RELEASE, 0, front=True, error=Error("RELEASED", "given back"))
-    await hurrying.elsewhere.settle([Settlement(first.lease, back)])
-    [second] = await hurrying.claim(hurry=False)
-    moved = {"token", "attempt", "claimed_at", "expires_at"}
-    assert {name for name in first.__struct_fields__ if getattr(first, name) != getattr(second, name)} == moved
-    assert (first.attempt, second.attempt) == (1, 2)
-    assert (first.expires_at - first.claimed_at) == (second.expires_at - second.claimed_at)
-    await hurrying.finish([second])
+    [claimed] = await hurrying.claim()
+    assert claimed.attempt == 1
+    held = await leased(hurrying)
+    assert held["place"] == held["first_place"]
+    await assert_same_as_ever(hurrying, claimed)
 
 
 async def test_a_retry_is_claimed_in_a_hurry_with_its_count(hurrying: Hurrying) -> None:
@@ -182,6 +204,76 @@ async def test_a_retry_is_claimed_in_a_hurry_with_its_count(hurrying: Hurrying) 
     await hurrying.store.stats()  # looks: the lane of retries is known now
     [second] = await hurrying.claim()
     assert (second.job_id, second.attempt, second.failures) == (job.id, 2, 1)
+
+
+async def test_a_front_that_a_look_saw_comes_before_its_lane(hurrying: Hurrying) -> None:
+    await hurrying.empty(new())
+    first, second, third = new(), new(), new()
+    await hurrying.elsewhere.enqueue([first, second])
+    held = [one for _ in range(2) for one in await hurrying.claim(limit=1)]
+    await hurrying.elsewhere.settle([Settlement(one.lease, BACK) for one in held[::-1]])
+    await hurrying.elsewhere.enqueue([third])
+    await hurrying.store.stats()  # looks: the front is known now
+    hurrying.looks = 0
+    again = [one for _ in range(3) for one in await hurrying.claim()]
+    assert [(one.job_id, one.attempt) for one in again] == [(first.id, 2), (second.id, 2), (third.id, 1)]
+    assert hurrying.looks == 0
+    await hurrying.finish(again[1:])
+    await assert_same_as_ever(hurrying, again[0])
+
+
+async def test_what_waited_for_others_is_claimed_with_their_number(hurrying: Hurrying) -> None:
+    await hurrying.empty(new(), new("two"))
+    await hurrying.elsewhere.enqueue([new("two"), new("two")])
+    blockers = [one for _ in range(2) for one in await hurrying.claim()]
+    job = new(after=tuple(one.job_id for one in blockers))
+    await hurrying.elsewhere.enqueue([job])
+    await hurrying.finish(blockers)
+    hurrying.looks = 0
+    [claimed] = await hurrying.claim()
+    assert (claimed.job_id, claimed.blockers) == (job.id, 2)
+    assert hurrying.looks == 0
+    await assert_same_as_ever(hurrying, claimed)
+
+
+async def test_the_next_step_of_a_chain_is_claimed_with_its_chain(hurrying: Hurrying) -> None:
+    await hurrying.empty(new())
+    first, then = new(), new(args='{"n": 2}')
+    await hurrying.elsewhere.enqueue([first])
+    [claimed] = await hurrying.claim()
+    await hurrying.elsewhere.settle([Settlement(claimed.lease, Write(Event.CONTINUE, 0), then)])
+    [claimed] = await hurrying.claim()
+    assert (claimed.job_id, claimed.chain_id, claimed.args) == (then.id, first.id, then.args)
+    assert hurrying.looks == 0
+    await assert_same_as_ever(hurrying, claimed)
+
+
+async def test_what_is_overdue_is_claimed_as_such(hurrying: Hurrying) -> None:
+    await hurrying.empty(new())
+    await hurrying.elsewhere.enqueue([new(expires_in=60.0)])
+    await hurrying.elsewhere.rewind(120.0)
+    [claimed] = await hurrying.claim()
+    assert claimed.overdue
+    assert hurrying.looks == 0
+    await assert_same_as_ever(hurrying, claimed)
+
+
+async def test_one_job_is_claimed_from_the_last_of_many_lanes(hurrying: Hurrying) -> None:
+    """All before it are in somebody's hands, more of them than the first statement names."""
+    others = [new(queue=f"q{number}", priority=5) for number in range(SPARE_LANES + 2)]
+    last = new("two", priority=1)
+    await hurrying.elsewhere.enqueue([*others, last])
+    connection = await asyncpg.connect(hurrying.url)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"SELECT FROM {hurrying.schema}.ready WHERE job_id <> $1 FOR UPDATE", last.id)
+            [claimed] = await hurrying.claim(limit=1, hurry=False)
+            assert claimed.job_id == last.id
+            await assert_same_as_ever(hurrying, claimed)
+    finally:
+        await connection.close()
+    rest = [one.job_id for _ in others for one in await hurrying.claim(limit=1, hurry=False)]
+    assert sorted(rest) == sorted(job.id for job in others)
 
 
 async def test_a_job_in_hand_elsewhere_is_passed_over(hurrying: Hurrying) -> None:
