@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TRIES = 2
 """Failures of a contestant at one work after which it is not asked for it again."""
-CELL_SECONDS = 120.0
+CELL_SECONDS = 240.0
 """How long one contestant may take for one work."""
 
 
