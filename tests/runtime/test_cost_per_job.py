@@ -37,15 +37,15 @@ BY_THE_WAY: Final = frozenset({"calls"})
 COUNTED: Final[dict[str, Phases]] = {
     "memory": {
         "enqueue 1000": {"calls": 79.11},
-        "worker, 1 slots": {"calls": 521.8},
-        "worker, 20 slots": {"calls": 183.5},
+        "worker, 1 slots": {"calls": 442.0},
+        "worker, 20 slots": {"calls": 179.7},
         "memory": {"retained": 21.17, "held": 43.13},
     },
     "sqlite": {
         "enqueue 1000": {"calls": 26.16},
-        "worker, 1 slots": {"statements": 14.0, "commits": 2.0, "calls": 906.1},
-        "worker, 20 slots": {"statements": 0.7, "commits": 0.1, "calls": 116.9},
-        "memory": {"retained": 0.5, "held": 29.31},
+        "worker, 1 slots": {"statements": 14.0, "commits": 2.0, "calls": 871.1},
+        "worker, 20 slots": {"statements": 0.7, "commits": 0.1, "calls": 114.6},
+        "memory": {"retained": 0.5, "held": 29.0},
         "enqueue one": {"statements": 8.04, "pages": 6.32, "commits": 1.0},
         "claim one": {"statements": 10.03, "pages": 4.42, "commits": 1.0},
         "settle one": {"statements": 8.03, "pages": 3.62, "commits": 1.0},
@@ -55,9 +55,9 @@ COUNTED: Final[dict[str, Phases]] = {
     },
     "postgres": {
         "enqueue 1000": {"calls": 35.28},
-        "worker, 1 slots": {"statements": 2.0, "round_trips": 2.0, "calls": 687.1},
-        "worker, 20 slots": {"statements": 0.1, "round_trips": 0.1005, "calls": 78.56},
-        "memory": {"retained": 0.5, "held": 29.34},
+        "worker, 1 slots": {"statements": 2.0, "round_trips": 2.0, "calls": 650.7},
+        "worker, 20 slots": {"statements": 0.1, "round_trips": 0.1005, "calls": 76.05},
+        "memory": {"retained": 0.5, "held": 29.23},
         "enqueue one": {"statements": 1.0, "round_trips": 1.0, "wal_bytes": 612.6, "wal_records": 7.045, "buffers": 11.125},
         "claim one": {"statements": 1.005, "round_trips": 1.005, "wal_bytes": 618.5, "wal_records": 8.115, "buffers": 18.155},
         "settle one": {"statements": 1.0, "round_trips": 1.0, "wal_bytes": 558.56, "wal_records": 7.01, "buffers": 15.095},

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.core.job import NewJob, Unique
-from holdfast.core.lease import Lease
+from holdfast.core.lease import Hold, Lease
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
 from holdfast.store.port import ClaimRequest, Enqueue, Settled, Settlement, Worker
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import SqliteStore, working
 from holdfast.store.sqlite.packing import ALONE, MOST, WIDE, Portion, portions
 from holdfast.system import SystemEnvironment
 
@@ -96,6 +96,32 @@ async def test_leases_of_different_lengths_in_one_claim_are_exact(store: SqliteS
     assert len({one.token for one in held}) == len(held)
     answers = await store.extend([one.lease for one in held])
     assert [answer.hold.value for answer in answers] == ["held"] * len(held)
+
+
+async def test_among_leases_that_are_extended_each_is_answered_for_itself(
+    store: SqliteStore, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(working, "MOST", 3)  # the answers are put together from several statements
+    jobs = [job(lease=60.0 + n) for n in range(5)]
+    await store.enqueue(jobs)
+    held = {one.job_id: one for one in await claim(store, worker)}
+    asked, ended, kept, stolen, last = [held[one.id].lease for one in jobs]
+    await store.cancel([asked.job_id], reason="a test")
+    await store.settle([Settlement(ended, Write(Event.SUCCEED, 0, result="null"))])
+    stale = Lease(stolen.job_id, WORLD.token())
+    gone = Lease(WORLD.job_id(), WORLD.token())
+    leases = [kept, asked, ended, stale, last, gone, kept]
+    answers = await store.extend(leases)
+    told = [(answer.hold, answer.cancel_requested) for answer in answers]
+    none = (Hold.HELD, False)
+    assert told == [none, (Hold.HELD, True), (Hold.ENDED, False), (Hold.TAKEN, False), none, (Hold.GONE, False), none]
+    views = {view.id: view for view in await store.get([lease.job_id for lease in leases]) if view is not None}
+    for lease, answer in zip(leases, answers, strict=True):
+        if answer.hold is Hold.HELD:
+            assert views[lease.job_id].expires_at == answer.expires_at
+            assert answer.expires_at is not None
+            assert answer.expires_at > held[lease.job_id].expires_at
+    assert views[stolen.job_id].expires_at == held[stolen.job_id].expires_at, "extended under a token that is not current"
 
 
 async def test_jobs_of_one_lane_keep_their_order_whatever_else_they_differ_in(store: SqliteStore, worker: Worker) -> None:

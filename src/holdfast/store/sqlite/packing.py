@@ -32,6 +32,10 @@ def listed(values: Sequence[object]) -> str:
     return _encode(values).decode()
 
 
+places: Final = msgspec.json.Decoder(list[int]).decode
+"""Returns the places that a statement gave as a JSON array."""
+
+
 class Portion(NamedTuple):
     """What one statement is to write: ids and texts side by side, or a wide text alone."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
 from holdfast.core.outcome import CANCELED, Error
 from holdfast.core.settle import Write
 from holdfast.core.states import HOLDER_EVENTS, TRANSITIONS, Event, State
@@ -14,7 +12,7 @@ from holdfast.errors import BadJob
 from holdfast.store.port import CIRCLE, Settled
 from holdfast.store.sqlite._sql import in_chunks, sql
 from holdfast.store.sqlite.moving import Ended, Held, Standing, key_holder, landing, move, settle_waiters
-from holdfast.store.sqlite.packing import listed, pack, portions
+from holdfast.store.sqlite.packing import listed, pack, places, portions
 from holdfast.store.sqlite.producing import Enqueuing, check_blockers, replaceable
 from holdfast.store.sqlite.signaling import emitted, wake
 
@@ -84,7 +82,7 @@ def _settle_simple(writing: Writing, settlements: Sequence[Settlement]) -> list[
     leases = {"places": listed([0] * len(ids)), "ids": pack(ids), "tokens": tokens, "now": writing.now}
     lanes, others = writing.connection.execute(sql("settle.plain"), leases).fetchone()
     answers = [Settled.APPLIED] * len(ids)
-    apart = _places.decode(others)
+    apart = places(others)
     for place, answer in zip(apart, _settle_each(writing, [settlements[place] for place in apart]), strict=True):
         answers[place] = answer
     written = set(apart)
@@ -95,9 +93,6 @@ def _settle_simple(writing: Writing, settlements: Sequence[Settlement]) -> list[
             writing.count(int(lane), State.RUNNING, state, jobs)
         writing.ended += [(job_id, state) for place, job_id in enumerate(ids) if place not in written]
     return answers
-
-
-_places: Final = msgspec.json.Decoder(list[int])
 
 
 def _settle_each(writing: Writing, settlements: Sequence[Settlement]) -> list[Settled]:

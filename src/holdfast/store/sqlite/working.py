@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from holdfast.core.lease import Extended, Hold, Lease
 from holdfast.core.states import TERMINAL, State
 from holdfast.store.port import Part, PartState, Settled
 from holdfast.store.sqlite._sql import sql
 from holdfast.store.sqlite.moving import locate
+from holdfast.store.sqlite.packing import MOST, listed, pack, places
 from holdfast.store.sqlite.values import moment, moment_or_none, uuid_of
 
 if TYPE_CHECKING:
@@ -30,14 +33,31 @@ def holding(connection: sqlite3.Connection, worker: UUID) -> list[Lease]:
 
 def extend(writing: Writing, leases: Sequence[Lease]) -> list[Extended]:
     """Prolong leases by their own length from now; see the port."""
-    return [_extend_one(writing, lease) for lease in leases]
+    answers: list[Extended] = []
+    for start in range(0, len(leases), MOST):
+        answers += _extend_all(writing, leases[start : start + MOST])
+    return answers
 
 
-def _extend_one(writing: Writing, lease: Lease) -> Extended:
-    held = _touch(writing, lease)
-    if held is not None:
-        _, expires_at, cancel_requested = held
-        return Extended(Hold.HELD, moment(expires_at), bool(cancel_requested))
+def _extend_all(writing: Writing, leases: Sequence[Lease]) -> list[Extended]:
+    """Prolong leases with one statement: a worker may hold thousands."""
+    ids, tokens = pack(lease.job_id.bytes for lease in leases), pack(lease.token.bytes for lease in leases)
+    given = {"places": listed([0] * len(leases)), "ids": ids, "tokens": tokens, "now": writing.now}
+    found, canceling = writing.connection.execute(sql("extend.lengths"), given).fetchone()
+    writing.connection.execute(sql("extend.leases"), given)
+    lengths = _lengths.decode(found)
+    held = {length: Extended(Hold.HELD, moment(writing.now + length)) for length in set(lengths) if length is not None}
+    answers = [_lost(writing, lease) if length is None else held[length] for lease, length in zip(leases, lengths, strict=True)]
+    for place in places(canceling):
+        answers[place] = msgspec.structs.replace(answers[place], cancel_requested=True)
+    return answers
+
+
+_lengths: Final = msgspec.json.Decoder(list[int | None])
+
+
+def _lost(writing: Writing, lease: Lease) -> Extended:
+    """Return what became of a lease that is not held under this token."""
     lost = locate(writing, lease.job_id.bytes)
     if lost is None:
         return Extended(Hold.GONE)
@@ -46,22 +66,14 @@ def _extend_one(writing: Writing, lease: Lease) -> Extended:
     return Extended(Hold.ENDED if lost.state in TERMINAL else Hold.RETURNED)
 
 
-def _touch(writing: Writing, lease: Lease) -> tuple[bool, int, int] | None:
-    """Extend a lease if the token is current. Returns whether it had lapsed, its new end and whether a cancel is requested."""
+def _write_under(writing: Writing, lease: Lease) -> Settled:
+    """Extend a lease if the token is current, and tell whether that was in time."""
     row = writing.connection.execute(sql("extend.held"), (lease.job_id.bytes, lease.token.bytes)).fetchone()
     if row is None:
-        return None
-    before, length, cancel_requested = row
-    expires_at = writing.now + length
-    writing.connection.execute(sql("extend.lease"), (expires_at, writing.now, lease.job_id.bytes))
-    return before <= writing.now, expires_at, cancel_requested
-
-
-def _write_under(writing: Writing, lease: Lease) -> Settled:
-    held = _touch(writing, lease)
-    if held is None:
         return Settled.STALE
-    return Settled.LATE if held[0] else Settled.APPLIED
+    before, length = row
+    writing.connection.execute(sql("extend.lease"), (writing.now + length, writing.now, lease.job_id.bytes))
+    return Settled.LATE if before <= writing.now else Settled.APPLIED
 
 
 def progress(writing: Writing, updates: Sequence[Progress]) -> list[Settled]:
