@@ -354,9 +354,10 @@ UNITS = {"calls": "calls/job", "wal": "bytes/job", "wal_bytes": "bytes/job", "re
 
 async def count_store(store: str, fresh: Fresh, slots: tuple[int, ...], idle_seconds: float) -> Phases:
     """Count everything on one store."""
+    memory = await count_memory(fresh)  # first: what others have left behind goes when it likes
     phases: Phases = {f"enqueue {ENQUEUED}": await count_enqueue(fresh)}
     phases |= {f"worker, {number} slots": await count_worker(store, fresh, number) for number in slots}
-    phases["memory"] = await count_memory(fresh)
+    phases["memory"] = memory
     if store != "memory":
         phases |= await count_calls_of_store(store, fresh)
     if store == "postgres":

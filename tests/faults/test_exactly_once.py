@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tests.faults.support import Fleet, WorkerProcess
 
 DEPOSITS = 2_000
-CARELESS = 200
+CARELESS = 400
 """Fewer: each kill makes some of them twice, so it does not take many to show it."""
 WORKERS = 2
 LEAST_FAULTS = 5
 MOST_KILLS = 6
-A_FEW = 2
+A_FEW = 3
 
 
 async def test_a_deposit_in_the_jobs_transaction_counts_once_under_kills_and_cuts(fleet: Fleet) -> None:
@@ -51,7 +51,7 @@ async def struck_while_depositing(fleet: Fleet, task: Task[..., Any], count: int
         kills = 0
         while (live := (await fleet.store.stats()).live) > 0:
             if kills < most:
-                await progressed(fleet, min(live, rng.randrange(count // 20)))
+                await progressed(fleet, min(live, rng.randrange(count // 40, count // 10)))  # so that all are at work by then
                 await strike(fleet, workers, proxy, rng)
                 kills += 1
             if proxy is not None and live > count // 10:  # the last ones would be cut off every time
