@@ -284,23 +284,39 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_many_that_wait_are_written_beside_a_batch_whose_answer_is_not_there_yet_and_few_are_not() -> None:
-    store = Gate()
-    confirmed: list[Attempt] = []
-    settler = Settler(a_base(store), confirmed.extend)
-    running = asyncio.create_task(settler.run())
-    settler.submit(an_attempt(), Succeeded())
-    await turns()
-    for _ in range(WORTH_ANOTHER - 1):
-        settler.submit(an_attempt(), Succeeded())
-    await turns()
+class Gated:
+    """A settler at work on such a store, and who was confirmed."""
+
+    def __init__(self) -> None:
+        self.store = Gate()
+        self.confirmed: list[Attempt] = []
+        self.settler = Settler(a_base(self.store), self.confirmed.extend)
+        self.running = asyncio.create_task(self.settler.run())
+
+    async def submit(self, outcomes: int) -> None:
+        """Submit so many successes, and let the settler do what it does at once."""
+        for _ in range(outcomes):
+            self.settler.submit(an_attempt(), Succeeded())
+        await turns()
+
+
+@pytest.fixture
+async def gated() -> AsyncIterator[Gated]:
+    """A settler whose store answers when it is told to; given up afterwards."""
+    gated = Gated()
+    yield gated
+    gated.settler.give_up()
+    await asyncio.wait_for(gated.running, WAIT)
+
+
+async def test_many_that_wait_are_written_beside_a_batch_whose_answer_is_not_there_yet_and_few_are_not(gated: Gated) -> None:
+    store, settler = gated.store, gated.settler
+    await gated.submit(1)
+    await gated.submit(WORTH_ANOTHER - 1)
     assert store.begun == [1]
-    settler.submit(an_attempt(), Succeeded())
-    await turns()
+    await gated.submit(1)
     assert store.begun == [1, WORTH_ANOTHER]
-    for _ in range(WORTH_ANOTHER):
-        settler.submit(an_attempt(), Succeeded())
-    await turns()
+    await gated.submit(WORTH_ANOTHER)
     assert store.begun == [1, WORTH_ANOTHER], "a third at once"
     store.answer(1)
     await turns()
@@ -308,54 +324,40 @@ async def test_many_that_wait_are_written_beside_a_batch_whose_answer_is_not_the
     store.answer(0)
     store.answer(2)
     await asyncio.wait_for(settler.stop(WAIT), WAIT)
-    await asyncio.wait_for(running, WAIT)
-    assert len(confirmed) == 1 + 2 * WORTH_ANOTHER
+    await asyncio.wait_for(gated.running, WAIT)
+    assert len(gated.confirmed) == 1 + 2 * WORTH_ANOTHER
 
 
-async def test_it_is_not_done_while_one_of_two_batches_is_unanswered() -> None:
-    store = Gate()
-    settler = Settler(a_base(store), lambda _: None)
-    running = asyncio.create_task(settler.run())
-    settler.submit(an_attempt(), Succeeded())
-    await turns()
-    for _ in range(WORTH_ANOTHER):
-        settler.submit(an_attempt(), Succeeded())
-    await turns()
+async def test_it_is_not_done_while_one_of_two_batches_is_unanswered(gated: Gated) -> None:
+    store, settler = gated.store, gated.settler
+    await gated.submit(1)
+    await gated.submit(WORTH_ANOTHER)
     store.answer(1)
     stopping = asyncio.create_task(settler.stop(WAIT))
     await turns()
     assert not stopping.done()
-    assert not running.done()
+    assert not gated.running.done()
     store.answer(0)
-    await asyncio.wait_for(asyncio.gather(stopping, running), WAIT)
+    await asyncio.wait_for(asyncio.gather(stopping, gated.running), WAIT)
 
 
-async def test_all_that_is_being_written_is_given_up_at_once() -> None:
-    store = Gate()
-    confirmed: list[Attempt] = []
-    settler = Settler(a_base(store), confirmed.extend)
-    running = asyncio.create_task(settler.run())
-    for _ in range(2):
-        for _ in range(WORTH_ANOTHER):
-            settler.submit(an_attempt(), Succeeded())
-        await turns()
+async def test_all_that_is_being_written_is_given_up_at_once(gated: Gated) -> None:
+    settler = gated.settler
+    await gated.submit(WORTH_ANOTHER)
+    await gated.submit(WORTH_ANOTHER)
     settler.give_up()
-    await asyncio.wait_for(running, WAIT)
-    assert len(confirmed) == 2 * WORTH_ANOTHER
+    await asyncio.wait_for(gated.running, WAIT)
+    assert len(gated.confirmed) == 2 * WORTH_ANOTHER
 
 
-async def test_what_waits_when_all_is_given_up_is_not_sent_any_more() -> None:
-    store = Gate()
-    confirmed: list[Attempt] = []
-    settler = Settler(a_base(store), confirmed.extend)
-    running = asyncio.create_task(settler.run())
-    settler.submit(an_attempt(), Succeeded())
-    await turns()
+async def test_what_waits_when_all_is_given_up_is_not_sent_any_more(gated: Gated) -> None:
+    store, settler = gated.store, gated.settler
+    await gated.submit(1)
     settler.submit(an_attempt(), Succeeded())
     settler.give_up()
-    await asyncio.wait_for(running, WAIT)
+    await asyncio.wait_for(gated.running, WAIT)
     assert store.begun == [1], "the second would wait for a store that does not answer"
-    assert len(confirmed) == 2
+    assert len(gated.confirmed) == 2
 
 
 async def test_a_batch_that_somebody_else_breaks_off_is_written_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
