@@ -195,17 +195,21 @@ async def test_what_a_job_leaves_behind_is_freed_without_the_garbage_collector(b
     async def notes() -> None: ...
 
     at_work = bench(notes, concurrency=1, prefetch=1000)
-    at_work.claim(1)
-    await eventually(lambda: at_work.store.settled == 1)
-    gc.collect()
+
+    async def left_by(jobs: int) -> int:
+        gc.collect()
+        for _ in range(2):  # the settler remembers its last batch
+            at_work.claim(jobs // 2)
+            await eventually(lambda: not at_work.slots.held)
+        return gc.collect()
+
     gc.disable()
     try:
-        for _ in range(2):  # the settler remembers its last batch
-            at_work.claim(500)
-            await eventually(lambda: not at_work.slots.held)
-        assert gc.collect() < 500
+        # what other tests have left in this process may become garbage at any moment, but not every time
+        left = [await left_by(1000) for _ in range(5)]
     finally:
         gc.enable()
+    assert min(left) < 500, left
 
 
 class Left:
