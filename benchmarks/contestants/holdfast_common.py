@@ -58,6 +58,7 @@ async def _prepare() -> None:
 
 async def _bulk(asked: argparse.Namespace) -> None:
     task = TASKS[asked.task]
+    await app.stats()  # connected, as peers are: that is not what is measured
 
     async def enqueue() -> None:
         for start in range(0, asked.jobs, protocol.BATCH):
@@ -68,7 +69,7 @@ async def _bulk(asked: argparse.Namespace) -> None:
 
 async def _callers(asked: argparse.Namespace, callers: int) -> None:
     task = TASKS[asked.task]
-    await app.stats()  # connected: that is not what is measured
+    await app.stats()  # as above
 
     async def caller(first: int) -> None:
         for number in range(first, asked.jobs, callers):
