@@ -22,7 +22,7 @@ from holdfast.core.states import Event
 from holdfast.errors import Aborted, BadArgs, BadResult, BadTask, StaleLease, StoreUnavailable
 from holdfast.runtime.executor import loading, spawning, wire
 from holdfast.runtime.executor.port import Encoded, ProcessDied, RemoteError
-from holdfast.runtime.executor.process import ProcessExecutor, ProcessNotStarted
+from holdfast.runtime.executor.process import Child, ProcessExecutor, ProcessNotStarted
 from holdfast.store.port import Part, PartState
 from tests.runtime import tasks_for_children as tasks
 from tests.runtime.executing import NO_TOKEN, WAIT, Attempt, task, until_gone
@@ -486,6 +486,23 @@ async def test_children_that_do_not_start_fail_the_attempt_more_and_more_slowly(
     assert delays == [0.01, 0.02, 0.04]
     monkeypatch.undo()
     assert await Attempt(executor, tasks.add, '{"left":1}').run() == Encoded("2")
+
+
+async def test_what_a_child_wrote_that_died_before_it_was_used_is_told(
+    executor: ProcessExecutor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "boot.py").write_text("raise SystemExit('no good')")
+    monkeypatch.setattr(spawning, "BOOT", str(tmp_path / "boot.py"))
+    start = executor._child
+
+    async def started_and_dead() -> Child:
+        child = await start()
+        await asyncio.shield(child._spawned.ended)
+        return child
+
+    monkeypatch.setattr(executor, "_child", started_and_dead)
+    with pytest.raises(ProcessNotStarted, match="it last wrote:\nno good"):
+        await Attempt(executor, tasks.pid).run()
 
 
 async def test_an_interpreter_that_is_not_there_is_named(executor: ProcessExecutor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,7 +212,8 @@ class Child:
         request = wire.frame(run(self.runs))
         for output in (self._stdout, self._stderr):
             output.drain()
-            output.forget()
+            if self.runs > 1:  # what a new one has written tells why it did not start
+                output.forget()
         self._channel = channel
         begun = False
         try:
