@@ -51,7 +51,8 @@ async def struck_while_depositing(fleet: Fleet, task: Task[..., Any], count: int
         kills = 0
         while (live := (await fleet.store.stats()).live) > 0:
             if kills < most:
-                await progressed(fleet, min(live, rng.randrange(count // 40, count // 10)))  # so that all are at work by then
+                # so that all are at work by then
+                await until_left(fleet, max(0, live - rng.randrange(count // 40, count // 10)))
                 await strike(fleet, workers, proxy, rng)
                 kills += 1
             if proxy is not None and live > count // 10:  # the last ones would be cut off every time
@@ -74,11 +75,10 @@ async def strike(fleet: Fleet, workers: list[WorkerProcess], proxy: CuttingProxy
     await fleet.working(workers[place])
 
 
-async def progressed(fleet: Fleet, jobs: int) -> None:
-    """Wait until so many more jobs have ended."""
-    before = (await fleet.store.stats()).live
+async def until_left(fleet: Fleet, jobs: int) -> None:
+    """Wait until no more than so many jobs are live."""
 
     async def look() -> bool:
-        return (await fleet.store.stats()).live <= before - jobs
+        return (await fleet.store.stats()).live <= jobs
 
-    await until(look, f"{jobs} more deposits should be made")
+    await until(look, f"no more than {jobs} deposits should be left")
