@@ -1,0 +1,1 @@
+"""The fault laboratory: proof that nothing is lost and no stale write lands."""

@@ -1,0 +1,127 @@
+"""A store as a node sees it: answers take time or are lost, and what was really done is written down."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import HoldfastError
+from lab.sim.environment import NOTE
+from lab.sim.history import Done
+from lab.sim.telling import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from holdfast.store.port import Store, Transaction
+    from lab.sim.history import History
+    from lab.sim.weather import Weather
+    from lab.sim.world import Node
+
+QUIET: Final = frozenset({"beat", "schedules", "now", "signals", "mark_offline", "unblock", "drop_overdue", "prune", "open"})
+"""What the trace does not tell of when it has brought nothing."""
+
+
+class SimStore:
+    """A handle of one node on the store that all share. Whatever the port has goes through `ask`."""
+
+    def __init__(self, inner: Store, node: Node, weather: Weather, history: History) -> None:
+        self._inner = inner
+        self._node = node
+        self._weather = weather
+        self._history = history
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self.ask(name, method, *args, **kwargs)
+
+        self.__dict__[name] = call
+        return call
+
+    async def close(self) -> None:
+        """Let go, whatever the weather."""
+        await self._inner.close()
+
+    async def begin(self) -> SimTransaction:
+        """Begin a transaction for a handler. One whose answer was lost would be undone by whoever has begun it."""
+        await self._weather.request(self._node, "begin")
+        return SimTransaction(self, await self._inner.begin())
+
+    async def ask(self, name: str, method: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **kwargs: Any) -> Any:
+        """Have an operation carried out, as far as the weather lets it."""
+        ill = await self._weather.request(self._node, name)
+        note = Note(self._node, self._history, name, (args, kwargs))
+        NOTE.set(note)
+        try:
+            answer = await method(*args, **kwargs)
+        except HoldfastError as error:
+            self._node.world.tell(self._node.name, f"{name}: {type(error).__name__}")
+            await self._weather.reply(self._node, ill)
+            raise
+        finally:
+            NOTE.set(None)
+        note(answer)
+        await self._weather.reply(self._node, ill)
+        return answer
+
+
+class Note:
+    """Writes down what was done, once: in the moment in which a thread did it, or as soon as it is known."""
+
+    def __init__(self, node: Node, history: History, name: str, given: tuple[Any, Any]) -> None:
+        self._node = node
+        self._history = history
+        self._name = name
+        self._given = given
+        self._written = False
+
+    def __call__(self, answer: Any) -> None:
+        """Write it down, unless that was done."""
+        if self._written:
+            return
+        self._written = True
+        world = self._node.world
+        self._history.done.append(Done(world.moment(), self._node.name, self._name, self._given, answer))
+        if answer or self._name not in QUIET:
+            world.tell(self._node.name, f"{self._name}{shown(self._given[0])} -> {shown(answer)}")
+
+
+class SimTransaction:
+    """A handler's transaction: what it does is done when it commits."""
+
+    def __init__(self, store: SimStore, inner: Transaction) -> None:
+        self._store = store
+        self._inner = inner
+        self._within: list[tuple[str, tuple[Any, ...], Any]] = []
+        self.blocking = inner.blocking
+        self.exclusive = inner.exclusive
+        self.after_commit = inner.after_commit
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            answer = await method(*args, **kwargs)
+            self._within.append((name, args, answer))
+            return answer
+
+        return call
+
+    async def commit(self) -> None:
+        """Commit: the one moment at which the weather matters."""
+
+        async def commit(*_: Any) -> bool:
+            await self._inner.commit()
+            return True
+
+        await self._store.ask("commit", commit, *self._within)
+
+    async def rollback(self) -> None:
+        """Undo everything."""
+        await self._inner.rollback()
