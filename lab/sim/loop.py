@@ -94,8 +94,8 @@ class NodeLoop(asyncio.AbstractEventLoop):
         return True
 
     def is_closed(self) -> bool:
-        """Tell whether its node is dead."""
-        return not self.node.alive
+        """Tell that it is open, also when its node is dead: nobody of that process is left to see to it."""
+        return False
 
     def call_soon(  # type: ignore[override]  # no need to know how args fit
         self, callback: Callable[..., object], *args: Any, context: Context | None = None

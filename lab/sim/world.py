@@ -7,6 +7,7 @@ import heapq
 import random
 import sqlite3
 import sys
+import warnings
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -161,9 +162,10 @@ class World:
         """Do away with everybody. Left to the garbage collector, their `finally` would run in the midst of another world."""
         told, sys.unraisablehook = sys.unraisablehook, lambda _: None
         try:
-            for node in (*self._graves, *self.nodes.values()):
-                node.kill()
-                node.dispose()
+            with warnings.catch_warnings(action="ignore"):
+                for node in (*self._graves, *self.nodes.values()):
+                    node.kill()
+                    node.dispose()
         finally:
             sys.unraisablehook = told
 

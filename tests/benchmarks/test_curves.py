@@ -105,7 +105,7 @@ async def test_all_jobs_pass_under_the_snapshot_and_their_rows_stay_dead(url: st
     async with Session(url) as session:
         assert (await session.store.stats()).count(State.SUCCEEDED) == jobs
     assert run.samples[-1].jobs == jobs
-    assert run.samples[-1].claiming.seconds > run.samples[0].claiming.seconds > 0
+    assert run.samples[-1].claiming.seconds >= run.samples[0].claiming.seconds > 0  # a worker may have claimed all by the first
     assert run.reads
     assert run.updates
     connection = await asyncpg.connect(url)

@@ -278,5 +278,7 @@ def test_loops_that_end_without_closing_the_app_leave_nothing_behind(tmp_path: P
             return await app.stats()
 
     assert asyncio.run(count())[State.READY] == 20
+    deadline = time.monotonic() + WAIT
     while any(thread.name == "holdfast-bury" for thread in threading.enumerate()):  # the last of them
+        assert time.monotonic() < deadline
         time.sleep(0.02)
