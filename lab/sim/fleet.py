@@ -17,8 +17,6 @@ from lab.sim.plan import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from datetime import datetime
-    from uuid import UUID
 
     from holdfast import Handle
     from lab.sim.loop import NodeLoop
@@ -36,33 +34,8 @@ RETRY: Final = Retry(max_attempts=BUDGET, initial=0.3, factor=2.0, max=2.0)
 class Here:
     """The environment of whatever node runs now, for an app that all nodes share."""
 
-    def now(self) -> datetime:
-        """As the node's."""
-        return _node().environment.now()
-
-    def monotonic(self) -> float:
-        """As the node's."""
-        return _node().environment.monotonic()
-
-    def random(self) -> float:
-        """As the node's."""
-        return _node().environment.random()
-
-    def token(self) -> UUID:
-        """As the node's."""
-        return _node().environment.token()
-
-    def job_id(self) -> UUID:
-        """As the node's."""
-        return _node().environment.job_id()
-
-    def runner(self, name: str) -> Any:
-        """As the node's."""
-        return _node().environment.runner(name)
-
-    def loop_thread(self, name: str, main: Any) -> Any:
-        """As the node's."""
-        return _node().environment.loop_thread(name, main)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_node().environment, name)
 
 
 class HereAdapters:
@@ -77,10 +50,6 @@ class HereAdapters:
     def notifier(self) -> Any:
         """Return the notifier of that node."""
         return _simulation().notifier(_node())
-
-    def caller(self, conn: object) -> Any:
-        """Refuse: everything here is done in the job's own transaction."""
-        raise NotImplementedError(conn)
 
 
 def _node() -> Node:

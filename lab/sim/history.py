@@ -44,7 +44,7 @@ class Run:
 
     node: str
     life: int
-    """Of that name, the how manieth process."""
+    """How many processes had this name before."""
     job_id: UUID
     attempt: int
     began: float

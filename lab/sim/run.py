@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import blake2b
@@ -183,13 +183,8 @@ class Simulation:
         return world.time > STORMY + 22.0 and orders <= self.carried_out and not self._live_jobs()
 
     def _live_jobs(self) -> int:
-        if self.plan.store == "sqlite":
-            with sqlite3.connect(self._path) as connection:
-                return int(
-                    connection.execute(
-                        "SELECT (SELECT count(*) FROM holdfast_job) - (SELECT count(*) FROM holdfast_archive)"
-                    ).fetchone()[0]
-                )
+        if self._path:
+            return int(self._read("SELECT (SELECT count(*) FROM holdfast_job) - (SELECT count(*) FROM holdfast_archive)")[0])
         return sum(record.state not in TERMINAL for record in self._data.jobs.values())
 
     def _found(self) -> Found:
@@ -206,18 +201,19 @@ class Simulation:
             attempts = {job_id: await store.attempts(job_id) for job_id in jobs}
             stats = await store.stats()
             counts = {state: stats.count(state) for state in State}
-            gathered.append(Found(jobs, events, attempts, counts, self._ledger()))
+            ledger = self._read("SELECT job FROM ledger") if self._path else None
+            gathered.append(Found(jobs, events, attempts, counts, ledger))
             await store.close()
 
         node.start(read)
         self._world.run(self._world.time + 60.0, lambda: bool(gathered))
         return gathered[0]
 
-    def _ledger(self) -> list[str] | None:
-        if not self._path:
-            return None
-        with sqlite3.connect(self._path) as connection:
-            return [row[0] for row in connection.execute("SELECT job FROM ledger")]
+    def _read(self, sql: str) -> list[Any]:
+        """Look into the file past every node; returns the first column."""
+        self._world.acting = None
+        with closing(sqlite3.connect(self._path)) as connection:
+            return [row[0] for row in connection.execute(sql)]
 
     def _bury(self) -> None:
         self._world.bury()
@@ -274,7 +270,7 @@ def errors_noted(world: World) -> Iterator[None]:
 
     class Noting(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "own" in record.msg:
+            if " own;" in record.msg:
                 error = record.exc_info[1] if record.exc_info else None
                 world.complaints.append(f"{record.getMessage()}: {error!r}")
 

@@ -43,7 +43,7 @@ class Node:
         self.world = world
         self.name = name
         self.life = life
-        """The how manieth process of this name it is."""
+        """How many processes had this name before."""
         self.alive = True
         self.ended_at = 0.0
         self.frozen = False

@@ -9,6 +9,7 @@ import math
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from heapq import heappush
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -20,6 +21,7 @@ from holdfast.core.settle import Write
 from holdfast.core.states import TERMINAL, Event, State
 from holdfast.runtime import heartbeat
 from holdfast.runtime.enqueuing import Enqueuer
+from holdfast.runtime.housekeeping import Promoter
 from holdfast.store.memory import MemoryStore, housekeeping
 from holdfast.store.memory.model import MemoryData
 from holdfast.store.memory.producing import Producing
@@ -157,8 +159,6 @@ def _jumps_the_line(real: Any) -> Any:
         real(self, record, front=front)
         if record.job.fifo and not front:
             record.place = (True, -record.place[1])
-            from heapq import heappush  # noqa: PLC0415
-
             heappush(self.lanes[record.job.entry].entries, (record.place, record.job.id))
 
     return broken
@@ -224,7 +224,16 @@ def _says_done(real: Any) -> Any:
     return broken
 
 
+def _fails_afterwards(real: Any) -> Any:
+    async def broken(self: Promoter) -> float | None:
+        await real(self)
+        raise ValueError("the bug")
+
+    return broken
+
+
 MUTANTS = (
+    Mutant("a part of the worker fails by itself", "memory", ((Promoter, "tick", _fails_afterwards),)),
     Mutant("a settlement shows any token", "memory", ((Settling, "_settle_one", _settle_any),)),
     Mutant("an extension shows any token", "memory", ((Working, "_extend_one", _lease_any),)),
     Mutant("progress and checkpoints show any token", "memory", ((Working, "_write", _lease_any),)),
