@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
-from tests.support import postgres
+from tests.support import postgres, rows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,10 +29,15 @@ _left_out = pytest.StashKey[int]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--rows", help="only the tests of some rows of the catalogue of faults, as 5,11 or all (see ./dev faults)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--slow"):
+    wanted, others = rows.select(items, config.getoption("--rows"))
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = wanted
+    if config.getoption("--slow") or config.getoption("--rows"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
     if slow:
@@ -54,6 +59,11 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if text := config.getoption("--rows"):
+        reports = [one for kind in ("passed", "failed", "error") for one in terminalreporter.stats.get(kind, [])]
+        terminalreporter.section("faults")
+        for line in rows.table(reports, text):
+            terminalreporter.write_line(line)
     if count := config.stash.get(_left_out, 0):
         noun = "test" if count == 1 else "tests"
         terminalreporter.write_line(f"{count} slow {noun} left out; to run them too: ./dev test --slow", yellow=True)

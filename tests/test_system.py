@@ -7,10 +7,11 @@ import gc
 import threading
 import weakref
 from functools import partial
+from queue import SimpleQueue
 
 import pytest
 
-from holdfast.system import ThreadRunner
+from holdfast.system import SystemEnvironment, ThreadRunner
 from tests.notify.ear import eventually
 
 
@@ -115,3 +116,13 @@ def test_an_answer_for_an_event_loop_that_has_ended_harms_nobody(runner: ThreadR
     gate.set()
     assert asyncio.run(runner.run(lambda: 7)) == 7
     runner.close()
+
+
+def test_an_alarm_rings_once_unless_it_is_called_off() -> None:
+    rung: SimpleQueue[str] = SimpleQueue()
+    environment = SystemEnvironment()
+    environment.alarm(0.05, lambda: rung.put("called off"))()
+    environment.alarm(0.0, lambda: rung.put("rung"))
+    assert rung.get(timeout=10) == "rung"
+    environment.alarm(0.1, lambda: rung.put("later"))  # after the one that was called off would have rung
+    assert rung.get(timeout=10) == "later"

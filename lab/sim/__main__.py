@@ -21,8 +21,6 @@ SHOWN: Final = 5
 
 def main() -> int:
     """Run what is asked for; returns the exit code."""
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set of texts must be the same in every run
-        os.execve(sys.executable, [sys.executable, "-m", "lab.sim", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})
     asked = _arguments()
     seeds = [asked.seed] if asked.seed is not None else range(asked.first, asked.first + asked.seeds)
     stores = STORES if asked.store == "both" else (asked.store,)
@@ -36,7 +34,7 @@ def main() -> int:
         if outcome.faults:
             failed += 1
             if failed <= SHOWN:
-                _tell(outcome, minimise=not asked.trace)
+                print(f"\n{_story(outcome, minimise=not asked.trace)}")
         elif asked.seed is not None:
             print(f"seed {outcome.plan.seed} on {outcome.plan.store}: all is well ({outcome.digest})")
         if done % 500 == 0:
@@ -61,19 +59,10 @@ def _one(run: tuple[int, str]) -> Outcome:
     return simulate(Plan.drawn(*run))
 
 
-def _tell(outcome: Outcome, *, minimise: bool) -> None:
-    from lab.sim.minimise import minimised  # noqa: PLC0415  only then
+def _story(outcome: Outcome, *, minimise: bool) -> str:
+    from lab.sim.minimise import minimised, story  # noqa: PLC0415  only then
 
-    seed, store = outcome.plan.seed, outcome.plan.store
-    print(f"\nFAILED: seed {seed} on {store}. All that happens: ./dev sim --seed {seed} --store {store} --trace")
-    smallest = minimised(outcome) if minimise else outcome
-    print(f"\nThe smallest plan that fails still:\n{smallest.plan}\n")
-    if minimise:
-        print("What happens:")
-        print("\n".join(smallest.trace))
-    print("\nWhat is wrong:")
-    for fault in smallest.faults:
-        print(f"  {fault}")
+    return story(outcome, minimised(outcome) if minimise else outcome)
 
 
 def _arguments() -> argparse.Namespace:
@@ -81,15 +70,22 @@ def _arguments() -> argparse.Namespace:
         prog="./dev sim",
         description="Simulate a fleet on a virtual clock, with everything going wrong that can, and check every promise.",
     )
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many seeds (default: 1000)")
+    parser.add_argument("--seeds", type=_from_one, default=1000, metavar="N", help="how many seeds (default: 1000)")
     parser.add_argument("--first", type=int, default=0, metavar="S", help="the first of them (default: 0)")
     parser.add_argument("--seed", type=int, metavar="S", help="this one alone")
     parser.add_argument("--store", choices=(*STORES, "both"), default="both", help="which store (default: both)")
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one for each core)"
+        "--jobs", type=_from_one, default=os.cpu_count() or 1, metavar="N", help="processes (default: one for each core)"
     )
     return parser.parse_args()
+
+
+def _from_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return number
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ class Bus:
     def send(self, hint: Hint) -> None:
         """Deliver a hint to everybody who listens, to each in its time."""
         for ear in self.ears:
-            if ear.node.alive and (delay := self.weather.hint_delay()) is not None:
+            for delay in self.weather.hint_delays() if ear.node.alive else ():
                 self.world.at(self.world.time + delay, ear.node, partial(ear.hear, hint))
 
 

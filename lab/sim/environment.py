@@ -6,6 +6,8 @@ import asyncio
 import sqlite3
 from collections import deque
 from contextvars import ContextVar
+from copy import copy
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -47,10 +49,18 @@ class NodeEnvironment:
         self._base = node.world.rng.uniform(10.0, 1e6)
         """When this machine was started: monotonic clocks of two machines have nothing in common."""
         self._last_id = 0
+        self.skew = 0.0
+        """How far this process's clock is off the store's, in seconds."""
+
+    def of_store(self) -> NodeEnvironment:
+        """Return the same with the right clock: the one that a store decides by is its own."""
+        right = copy(self)
+        right.skew = 0.0
+        return right
 
     def now(self) -> datetime:
-        """Return the store's clock: what an embedded store decides by."""
-        return self._world.now()
+        """Return the wall clock."""
+        return self._world.now() + timedelta(seconds=self.skew)
 
     def monotonic(self) -> float:
         """Return the seconds since some moment of this node's own."""
@@ -66,7 +76,7 @@ class NodeEnvironment:
 
     def job_id(self) -> UUID:
         """Return a fresh job id: a UUIDv7, later than the one before."""
-        milliseconds = int(self._world.now().timestamp() * 1000)
+        milliseconds = int(self.now().timestamp() * 1000)
         made = (milliseconds << 80) | (0x7 << 76) | (0x2 << 62) | self._rng.getrandbits(62)
         self._last_id = made if made > self._last_id else self._last_id + 1 + self._rng.getrandbits(20)
         return UUID(int=self._last_id)
@@ -74,6 +84,17 @@ class NodeEnvironment:
     def runner(self, name: str) -> SimRunner:  # noqa: ARG002  threads have no names here
         """Start a thread."""
         return SimRunner(self._node)
+
+    def alarm(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Have `call` called after some time."""
+        calls = [call]
+
+        def ring() -> None:
+            for one in calls:
+                one()
+
+        self._world.at(self._world.time + seconds, self._node, ring)
+        return calls.clear
 
     def loop_thread(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> SimLoopThread:
         """Start a thread with an event loop of its own."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from holdfast import Holdfast, Job, Retry
 from holdfast.core.states import TERMINAL
-from holdfast.errors import KeyBusy, NotAllowed, StoreUnavailable
+from holdfast.errors import JobNotFound, KeyBusy, NotAllowed, StoreUnavailable
 from holdfast.runtime.worker import RunningWorker
 from holdfast.runtime.world import WorkerOptions
 from lab.sim.history import Run
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 LEASE: Final = 4.0
 BUDGET: Final = 4
+OUTSIDE: Final = "7"
+"""What somebody completes a job with from outside, as it is stored."""
 RETRY: Final = Retry(max_attempts=BUDGET, initial=0.3, factor=2.0, max=2.0)
 
 
@@ -63,6 +65,7 @@ def _simulation() -> Simulation:
 app = Holdfast("memory://", environment=cast("Any", Here()))
 app._adapters = cast("Any", HereAdapters())  # the only seam at which every node has its own
 app.queue("line", fifo=True)
+app.queue("stopped")
 
 
 @contextmanager
@@ -109,9 +112,10 @@ async def step(number: int, left: int, seconds: float, failures: int, job: Job) 
 
 
 @app.task(name="gather", lease=LEASE, retry=RETRY, timeout=60)
-async def gather(number: int, job: Job) -> int:
-    """Wait for others."""
+async def gather(number: int, seconds: float, job: Job) -> int:
+    """Begin when others have ended."""
     with _run_of(job):
+        await asyncio.sleep(seconds)
         return number
 
 
@@ -129,8 +133,8 @@ async def effect(number: int, seconds: float, failures: int, job: Job) -> int:
         if job.failures < failures:
             raise ValueError("as was ordered")
         async with job.transaction() as tx:
-            # on a file it keeps every other writer waiting
-            await asyncio.sleep(min(seconds, 0.3) if tx.caller.exclusive else seconds)
+            # on a file it keeps every other writer waiting, and is undone after five seconds: not in the first attempt alone
+            await asyncio.sleep(min(seconds, 0.3) if tx.caller.exclusive and job.attempt > 1 else seconds)
             await child.options(conn=tx).enqueue(number)
             if _simulation().plan.store == "sqlite":
                 await tx.execute("INSERT INTO ledger (job) VALUES (?)", str(job.id))
@@ -141,14 +145,41 @@ async def effect(number: int, seconds: float, failures: int, job: Job) -> int:
 async def report(number: int, seconds: float, failures: int, job: Job) -> int:
     """Tell of progress, and go on where the last attempt was."""
     with _run_of(job):
-        for part in range(3):
+        parts = 3 + int(2 * seconds)
+        for part in range(parts):
             if not job.done(f"part-{part}"):
-                await asyncio.sleep(seconds / 3)
+                await asyncio.sleep(seconds / parts)
                 job.checkpoint(f"part-{part}", data={"attempt": job.attempt})
-                job.progress(100 * (part + 1) / 3)
+                job.progress(100 * (part + 1) / parts)
         if job.failures < failures:
             raise ValueError("as was ordered")
         return number
+
+
+@app.task(name="listen", lease=LEASE, retry=RETRY, timeout=60)
+async def listen(number: int, failures: int, job: Job) -> int:
+    """Wait for a signal without a slot."""
+    with _run_of(job):
+        heard = await job.wait_for(f"signal-{number}", type=int)
+        if job.failures < failures:
+            raise ValueError("as was ordered")
+        return heard
+
+
+@app.task(name="nap", lease=LEASE, retry=RETRY, timeout=60)
+async def nap(number: int, seconds: float, job: Job) -> int:
+    """Sleep without a slot, between two things that are done once."""
+    with _run_of(job):
+        first = await job.step("first", _attempt, job.attempt)
+        await job.sleep(seconds)
+        await job.step("second", _attempt, job.attempt)
+        if job.attempt <= first:
+            _node().world.complaints.append(f"job {job.id}: attempt {job.attempt} has slept, and began with attempt {first}")
+        return number
+
+
+async def _attempt(attempt: int) -> int:
+    return attempt
 
 
 @app.task(name="tick", lease=LEASE, retry=RETRY, cron="* * * * *", missed="all")
@@ -204,6 +235,21 @@ async def _carry_out(simulation: Simulation, node: Node, order: Order) -> None:
 async def _enqueue(simulation: Simulation, order: Order) -> list[Handle[Any]]:
     number, seconds, failures = order.number, order.seconds, order.failures
     match order.kind:
+        case Kind.DELETE:
+            doomed = step.options(id=app.new_id())
+            chain = await insist(lambda: doomed.start_chain(number, order.size, seconds, failures))
+            simulation.history.acknowledged[chain.id] = order
+            await asyncio.sleep(order.after)
+            with suppress(JobNotFound):  # an answer was lost
+                await insist(lambda: chain.delete(by="somebody"))
+            return []
+        case Kind.PAUSE:
+            await insist(lambda: app.pause("stopped", reason="as was ordered"))
+            calls = [work.options(queue="stopped").call(number, seconds / 4, failures) for _ in range(order.size)]
+            held = await insist(lambda: app.enqueue_many(calls))
+            await asyncio.sleep(order.after)
+            await insist(lambda: app.resume("stopped"))
+            return held
         case Kind.CHAIN:
             first = step.options(id=app.new_id())
             return [await insist(lambda: first.start_chain(number, order.size, seconds, failures))]
@@ -213,10 +259,13 @@ async def _enqueue(simulation: Simulation, order: Order) -> list[Handle[Any]]:
             for handle in parts:
                 simulation.history.acknowledged[handle.id] = order
             last = gather.options(after=parts, id=app.new_id())
-            return [*parts, await insist(lambda: last.enqueue(number))]
+            return [*parts, await insist(lambda: last.enqueue(number, min(seconds, 2.0)))]
         case Kind.KEYED:
             keyed = work.options(key=f"key-{number % 2}", id=app.new_id())
             return [await insist(lambda: keyed.enqueue(number, seconds, failures))]
+        case Kind.REPLACE:
+            newer = work.options(key=f"key-{number % 2}", on_conflict="replace", id=app.new_id())
+            return [await insist(lambda: newer.enqueue(number, seconds, failures))]
         case Kind.ORDERED:
             calls = [ordered.call(number, seconds / 4) for _ in range(order.size)]
             return await insist(lambda: app.enqueue_many(calls))
@@ -224,6 +273,10 @@ async def _enqueue(simulation: Simulation, order: Order) -> list[Handle[Any]]:
             call = effect.call(number, seconds, failures)
         case Kind.REPORT:
             call = report.call(number, seconds, failures)
+        case Kind.LISTEN:
+            call = listen.call(number, min(failures, 2))
+        case Kind.NAP:
+            call = nap.call(number, order.after + 0.1)
         case Kind.LATER:
             call = work.options(delay=order.after).call(number, seconds, failures)
         case Kind.OUTSIDE | Kind.CANCEL if number % 2:
@@ -237,26 +290,30 @@ async def _enqueue(simulation: Simulation, order: Order) -> list[Handle[Any]]:
         simulation.history.acknowledged[handle.id] = order
     if order.kind in AFTERWARDS:
         await asyncio.sleep(order.after)
-        await AFTERWARDS[order.kind](handles[0])
+        await AFTERWARDS[order.kind](handles[0], order)
     return handles
 
 
-async def _cancel(handle: Handle[Any]) -> None:
+async def _cancel(handle: Handle[Any], _: Order) -> None:
     await insist(lambda: handle.cancel("as was ordered"))
 
 
-async def _complete(handle: Handle[Any]) -> None:
-    await insist(lambda: app.complete(handle, 7, by="somebody"))
+async def _complete(handle: Handle[Any], _: Order) -> None:
+    await insist(lambda: app.complete(handle, int(OUTSIDE), by="somebody"))
 
 
-async def _retry(handle: Handle[Any]) -> None:
+async def _signal(_: Handle[Any], order: Order) -> None:
+    await insist(lambda: app.signal(f"signal-{order.number}", order.number))
+
+
+async def _retry(handle: Handle[Any], _: Order) -> None:
     while (await insist(handle.state)) not in TERMINAL:  # noqa: ASYNC110  it is asked for from outside
         await asyncio.sleep(1.0)
     with suppress(NotAllowed):  # an answer was lost, and it is live again
         await insist(handle.retry)
 
 
-AFTERWARDS: Final = {Kind.CANCEL: _cancel, Kind.OUTSIDE: _complete, Kind.RETRY: _retry}
+AFTERWARDS: Final = {Kind.CANCEL: _cancel, Kind.OUTSIDE: _complete, Kind.RETRY: _retry, Kind.LISTEN: _signal}
 
 
 async def insist(ask: Callable[[], Awaitable[T]]) -> T:

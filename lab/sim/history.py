@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ class Done:
 
     moment: Moment
     node: str
+    life: int
+    """How many processes had this name before."""
     name: str
     given: tuple[Any, ...]
     """Positional and named."""
@@ -51,6 +54,15 @@ class Run:
     ended: float | None = None
 
 
+class Trouble(NamedTuple):
+    """A time in which something keeps a process from doing what it should, until it has got over it."""
+
+    node: str
+    """Empty: all of them."""
+    begin: float
+    end: float
+
+
 @dataclass(slots=True)
 class History:
     """Everything that happened in one run of the simulation."""
@@ -61,9 +73,22 @@ class History:
     """Jobs whose enqueue was answered, with what was ordered."""
     frozen: list[tuple[str, float, float]] = field(default_factory=list)
     """Which node stood still, from when until when."""
-    killed: dict[tuple[str, int], float] = field(default_factory=dict)
-    """When which process was killed."""
-    calm_since: float = 0.0
+    lives: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
+    """From when until when which process lived."""
+    troubles: list[Trouble] = field(default_factory=list)
+    over: float = 0.0
+    """When all had ended."""
+
+    def undisturbed(self, node: str, life: int, begin: float, end: float, *, alone: bool = False) -> bool:
+        """Tell whether a process lived and could do what it should; `alone`: what befell everybody does not count."""
+        born, died = self.lives.get((node, life), (math.inf, 0.0))
+        whose = (node,) if alone else (node, "")
+        return (
+            born <= begin
+            and died > end
+            and not any(one == node and since <= end and until >= begin for one, since, until in self.frozen)
+            and not any(one.node in whose and one.begin <= end and one.end >= begin for one in self.troubles)
+        )
 
     def in_order(self) -> list[Done]:
         """Return what was done in the store's own order."""
@@ -78,5 +103,7 @@ class Found:
     events: Mapping[UUID, Sequence[EventView]]
     attempts: Mapping[UUID, Sequence[AttemptView]]
     counts: dict[State, int]
+    parts: Mapping[UUID, frozenset[str]]
+    """The names of what each job has got done."""
     ledger: list[str] | None
     """What effects wrote into a table of their own; `None`: the store has no tables."""

@@ -1,4 +1,4 @@
-"""From a run that fails to the smallest one that fails still."""
+"""From a run that fails to the smallest one that fails still, and its story."""
 
 from __future__ import annotations
 
@@ -28,6 +28,18 @@ def minimised(outcome: Outcome) -> Outcome:
             if runs >= MOST_RUNS:
                 break
     return best
+
+
+def story(outcome: Outcome, smallest: Outcome) -> str:
+    """Tell of a run that fails by the smallest plan that fails still, so that a person can follow."""
+    seed, store = outcome.plan.seed, outcome.plan.store
+    parts = [
+        f"seed {seed} on {store} fails. All that happens: ./dev sim --seed {seed} --store {store} --trace",
+        f"The smallest plan that fails still:\n{smallest.plan}",
+        "What happens:\n" + "\n".join(smallest.trace),
+        "What is wrong:\n" + "\n".join(f"  {fault}" for fault in smallest.faults),
+    ]
+    return "\n\n".join(parts)
 
 
 def _smaller(plan: Plan) -> list[Plan]:

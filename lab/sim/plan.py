@@ -46,6 +46,16 @@ class Kind(StrEnum):
     """A job that somebody else completes while it may run."""
     RETRY = "retry"
     """A job that fails for good, and is brought back."""
+    REPLACE = "replace"
+    """A job that takes the unique key of one that still waits."""
+    LISTEN = "listen"
+    """A job that waits for a signal without a slot, and a signal that comes before or after."""
+    NAP = "nap"
+    """A job that sleeps without a slot."""
+    PAUSE = "pause"
+    """A queue that is paused for a while, and jobs in it."""
+    DELETE = "delete"
+    """A chain that is deleted in the midst of whatever it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,9 @@ class Ill(StrEnum):
     LOSE = "lose"
     """A request is carried out, and answered with an error."""
     SLOW = "slow"
-    """An answer takes long."""
+    """A request takes long until it is carried out."""
+    LATE = "late"
+    """A request is carried out, and answered long after."""
     CUT = "cut"
     """A process cannot reach the store for a while."""
     OUTAGE = "outage"
@@ -95,6 +107,12 @@ class Ill(StrEnum):
     """No hint arrives for a while."""
     CLOCK = "clock"
     """The store's clock is set."""
+    SKEW = "skew"
+    """The clock of a process is set; it is not the store's."""
+    STALL = "stall"
+    """A process stands still while a request of it is on its way, which then arrives."""
+    DOUBLE = "double"
+    """A request is carried out twice, as something in between that repeats it would have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +126,43 @@ class Fault:
     """When: seconds, or of the requests of a node the number."""
     seconds: float
     """For how long, or by how much."""
+    request: str = ""
+    """Which requests are counted; empty: all."""
 
     def __str__(self) -> str:
         where = self.node or "everywhere"
         if self.ill in COUNTED:
-            return f"request {self.at:.0f} of {where}: {self.ill} ({self.seconds:.1f} s)"
+            return f"{self.request or 'request'} {self.at:.0f} of {where}: {self.ill} ({self.seconds:.1f} s)"
         return f"{self.at:6.2f} s  {where}: {self.ill} ({self.seconds:.1f} s)"
 
 
-COUNTED: Final = frozenset({Ill.REFUSE, Ill.LOSE, Ill.SLOW})
+COUNTED: Final = frozenset({Ill.REFUSE, Ill.LOSE, Ill.SLOW, Ill.LATE, Ill.STALL, Ill.DOUBLE})
 """Those that befall a request, by its number."""
+
+
+OFTEN: Final = {
+    Ill.KILL: 6,
+    Ill.FREEZE: 6,
+    Ill.STOP: 2,
+    Ill.REFUSE: 4,
+    Ill.LOSE: 8,
+    Ill.SLOW: 3,
+    Ill.LATE: 3,
+    Ill.CUT: 3,
+    Ill.OUTAGE: 1,
+    Ill.DEAF: 1,
+    Ill.CLOCK: 1,
+    Ill.SKEW: 1,
+    Ill.STALL: 6,
+    Ill.DOUBLE: 3,
+}
+"""How often each goes wrong, as against the others."""
+
+
+WRITES: Final = ("settle", "settle", "claim", "extend", "commit", "progress", "checkpoint", "reap")
+"""What workers do that matters most."""
+ASKED: Final = ("enqueue", "enqueue", "cancel", "complete", "reopen", "emit", "delete_chains")
+"""What clients ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +180,11 @@ class Plan:
     def drawn(seed: int, store: str) -> Plan:
         """Draw the plan of a seed."""
         rng = random.Random(f"plan {seed} {store}")
-        orders = tuple(_order(rng, number) for number in range(rng.randint(6, 16)))
-        faults = tuple(_fault(rng, orders) for _ in range(rng.randint(3, 14)))
+        # few kinds at a time: what goes wrong only where two of them meet would hardly ever meet among all
+        kinds = rng.sample(list(Kind), rng.choice((1, 2, 4, len(Kind))))
+        ills = rng.sample(list(OFTEN), rng.choice((2, 4, len(Ill))))
+        orders = tuple(_order(rng, number, kinds) for number in range(rng.randint(6, 16)))
+        faults = tuple(_fault(rng, orders, ills) for _ in range(rng.randint(3, 14)))
         return Plan(seed, store, orders, faults, prefetch=rng.choice((0, 0, 3)), slots=rng.randint(1, 4))
 
     def without(self, orders: frozenset[Order], faults: frozenset[Fault]) -> Plan:
@@ -154,7 +202,7 @@ class Plan:
         return "\n".join(lines)
 
 
-def _order(rng: random.Random, number: int) -> Order:
+def _order(rng: random.Random, number: int, kinds: Sequence[Kind]) -> Order:
     seconds = rng.choice((0.0, 0.01, rng.uniform(0.0, 2.0), rng.uniform(4.0, 14.0)))
     # anywhen, or in the very moment in which it ends
     after = rng.choice((rng.uniform(0.0, 6.0), max(0.0, seconds + rng.uniform(-0.03, 0.05))))
@@ -162,7 +210,7 @@ def _order(rng: random.Random, number: int) -> Order:
         number=number,
         at=round(rng.uniform(0.0, BUSY), 3),
         client=rng.choice(CLIENTS),
-        kind=rng.choice(list(Kind)),
+        kind=rng.choice(kinds),
         seconds=round(seconds, 3),
         failures=rng.choice((0, 0, 0, 1, 1, 2, 5)),
         size=rng.randint(2, 4),
@@ -170,17 +218,22 @@ def _order(rng: random.Random, number: int) -> Order:
     )
 
 
-def _fault(rng: random.Random, orders: Sequence[Order]) -> Fault:
-    ill = rng.choices(list(Ill), weights=(6, 4, 2, 4, 8, 3, 3, 1, 1, 1))[0]
+def _fault(rng: random.Random, orders: Sequence[Order], ills: Sequence[Ill]) -> Fault:
+    ill = rng.choices(ills, weights=[OFTEN[one] for one in ills])[0]
     node = rng.choice((*WORKERS, *WORKERS, *CLIENTS))
     if ill in COUNTED:
         node = rng.choice(WORKERS + CLIENTS)
-        return Fault(ill, node, rng.randint(1, 120 if node in WORKERS else 20), round(rng.uniform(0.5, 12.0), 3))
+        seconds = rng.uniform(4.0, 18.0) if ill is Ill.STALL else rng.uniform(0.5, 12.0)
+        if rng.random() < 0.5:
+            return Fault(ill, node, rng.randint(1, 120 if node in WORKERS else 20), round(seconds, 3))
+        return Fault(ill, node, rng.randint(1, 9), round(seconds, 3), rng.choice(WRITES if node in WORKERS else ASKED))
     if ill is Ill.STOP:
         node = rng.choice(WORKERS)
     if ill in (Ill.OUTAGE, Ill.DEAF, Ill.CLOCK):
         node = ""
-    seconds = rng.uniform(-20.0, 20.0) if ill is Ill.CLOCK else rng.choice((rng.uniform(0.1, 3.0), rng.uniform(3.0, 18.0)))
+    seconds = rng.choice((rng.uniform(0.1, 3.0), rng.uniform(3.0, 18.0)))
+    if ill in (Ill.CLOCK, Ill.SKEW):
+        seconds = rng.uniform(-20.0, 20.0) if ill is Ill.CLOCK else rng.uniform(-4000.0, 4000.0)
     at = rng.uniform(0.0, STORMY - 20.0)
     if rng.random() < 0.5:  # about when somebody begins or ends something
         order = rng.choice(orders)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.errors import HoldfastError
 from lab.sim.environment import NOTE
 from lab.sim.history import Done
+from lab.sim.plan import Ill
 from lab.sim.telling import shown
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 QUIET: Final = frozenset({"beat", "schedules", "now", "signals", "mark_offline", "unblock", "drop_overdue", "prune", "open"})
 """What the trace does not tell of when it has brought nothing."""
+
+REPEATABLE: Final = frozenset({"enqueue", "claim", "extend", "progress", "checkpoint", "log", "mark", "settle", "reap", "fire"})
+"""What may be carried out twice, and is answered as the second time was."""
 
 
 class SimStore:
@@ -53,19 +57,21 @@ class SimStore:
 
     async def ask(self, name: str, method: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **kwargs: Any) -> Any:
         """Have an operation carried out, as far as the weather lets it."""
-        ill = await self._weather.request(self._node, name)
+        fault = await self._weather.request(self._node, name)
         note = Note(self._node, self._history, name, (args, kwargs))
         NOTE.set(note)
         try:
             answer = await method(*args, **kwargs)
         except HoldfastError as error:
             self._node.world.tell(self._node.name, f"{name}: {type(error).__name__}")
-            await self._weather.reply(self._node, ill)
+            await self._weather.reply(self._node, fault)
             raise
         finally:
             NOTE.set(None)
         note(answer)
-        await self._weather.reply(self._node, ill)
+        if fault is not None and fault.ill is Ill.DOUBLE and name in REPEATABLE:
+            return await self.ask(name, method, *args, **kwargs)
+        await self._weather.reply(self._node, fault)
         return answer
 
 
@@ -85,7 +91,7 @@ class Note:
             return
         self._written = True
         world = self._node.world
-        self._history.done.append(Done(world.moment(), self._node.name, self._name, self._given, answer))
+        self._history.done.append(Done(world.moment(), self._node.name, self._node.life, self._name, self._given, answer))
         if answer or self._name not in QUIET:
             world.tell(self._node.name, f"{self._name}{shown(self._given[0])} -> {shown(answer)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import StoreUnavailable
@@ -22,8 +23,9 @@ class Weather:
 
     def __init__(self, world: World, faults: Iterable[Fault]) -> None:
         self._world = world
-        self._requests: dict[str, int] = {}
-        self._counted = {(fault.node, int(fault.at)): fault for fault in faults}
+        self._requests: Counter[tuple[str, str]] = Counter()
+        """How many of each name every node has sent; an empty name counts all."""
+        self._counted = {(fault.node, fault.request, int(fault.at)): fault for fault in faults}
         self._cut: dict[str, float] = {}
         """Until when nodes cannot reach the store; an empty name stands for all."""
         self._deaf_until = 0.0
@@ -33,6 +35,7 @@ class Weather:
     def cut(self, node: str, seconds: float) -> None:
         """Keep a node from the store for a while."""
         self._cut[node] = max(self._cut.get(node, 0.0), self._world.time + seconds)
+        self._world.trouble(node, seconds)
         self._world.tell(node or "all", f"cut off from the store for {seconds:.1f} s")
 
     def deafen(self, seconds: float) -> None:
@@ -51,32 +54,43 @@ class Weather:
         """Whether hints arrive."""
         return self._world.time >= self._deaf_until
 
-    def hint_delay(self) -> float | None:
-        """Return how long a hint takes; `None`: it is lost."""
-        if not self.hints_arrive or (not self.calm and self._world.rng.random() < 0.05):
-            return None
-        return self._world.rng.uniform(0.0, 0.03)
+    def hint_delays(self) -> list[float]:
+        """Return how long a hint takes each time that it arrives: some are lost, and some come twice."""
+        rng = self._world.rng
+        times = 1 if self.calm else rng.choices((0, 1, 2), weights=(5, 90, 5))[0]
+        return [rng.uniform(0.0, 0.03) for _ in range(times if self.hints_arrive else 0)]
 
-    async def request(self, node: Node, name: str) -> Ill | None:
+    async def request(self, node: Node, name: str) -> Fault | None:
         """Let a request travel to the store; raises where it is lost. Returns what is to become of the answer."""
-        number = self._requests[node.name] = self._requests.get(node.name, 0) + 1
+        fault = self._befallen(node.name, name)
         await asyncio.sleep(self._latency())
-        fault = None if self.calm else self._counted.get((node.name, number))
         if self._is_cut(node.name):
             raise StoreUnavailable(TARGET, 0.0, "it cannot be reached")
         if fault is None:
             return None
-        self._world.tell(node.name, f"request {number} ({name}): {fault.ill}")
+        self._world.tell(node.name, f"its {name}: {fault.ill}")
+        self._world.trouble(node.name, fault.seconds)
         if fault.ill is Ill.REFUSE:
             raise StoreUnavailable(TARGET, 0.0, "the request was refused")
         if fault.ill is Ill.SLOW:
             await asyncio.sleep(fault.seconds)
-        return fault.ill
+        if fault.ill is Ill.STALL:
+            node.freeze(fault.seconds)
+            await asyncio.sleep(0)
+        return fault
 
-    async def reply(self, node: Node, ill: Ill | None) -> None:
+    def _befallen(self, node: str, name: str) -> Fault | None:
+        """Count a request; returns what befalls it."""
+        found = None
+        for counted in ("", name):
+            self._requests[node, counted] += 1
+            found = self._counted.get((node, counted, self._requests[node, counted]), found)
+        return None if self.calm else found
+
+    async def reply(self, node: Node, fault: Fault | None) -> None:
         """Let an answer travel back; raises where it is lost."""
-        await asyncio.sleep(self._latency())
-        if ill is Ill.LOSE or self._is_cut(node.name):
+        await asyncio.sleep(self._latency() + (fault.seconds if fault is not None and fault.ill is Ill.LATE else 0.0))
+        if (fault is not None and fault.ill is Ill.LOSE) or self._is_cut(node.name):
             raise StoreUnavailable(TARGET, 0.0, "the answer was lost")
 
     def _latency(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import random
 import sqlite3
 import sys
@@ -12,12 +13,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lab.sim.environment import NodeEnvironment
+from lab.sim.history import Trouble
 from lab.sim.loop import NodeLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 EPOCH: Final = datetime(2030, 1, 1, tzinfo=UTC)
+RESTS: Final = 6.0
+"""Seconds that a process rests at most after a failure, and some for what it does then."""
 MOST_STEPS: Final = 200_000
 """Callbacks after which a run that does not end is given up: something spins."""
 
@@ -45,7 +49,8 @@ class Node:
         self.life = life
         """How many processes had this name before."""
         self.alive = True
-        self.ended_at = 0.0
+        self.born_at = world.time
+        self.ended_at = math.inf
         self.frozen = False
         self.steps = 0
         """How many callbacks it has run."""
@@ -142,6 +147,7 @@ class World:
         """What no process should let happen: errors that nobody caught."""
         self.frozen: list[tuple[str, float, float]] = []
         """Who stood still, from when until when."""
+        self.troubles: list[Trouble] = []
         self.nodes: dict[str, Node] = {}
         self.acting: Node | None = None
         """The node that does something now: what it opens is its own."""
@@ -169,9 +175,9 @@ class World:
         finally:
             sys.unraisablehook = told
 
-    def ends(self) -> dict[tuple[str, int], float]:
-        """Return when which process has ended."""
-        return {(one.name, one.life): one.ended_at for one in (*self._graves, *self.nodes.values()) if not one.alive}
+    def lives(self) -> dict[tuple[str, int], tuple[float, float]]:
+        """Return from when until when each process lived."""
+        return {(one.name, one.life): (one.born_at, one.ended_at) for one in (*self._graves, *self.nodes.values())}
 
     def now(self) -> datetime:
         """Return the store's clock."""
@@ -191,6 +197,10 @@ class World:
         """Note that a loop has something to run."""
         loop.queued = True
         self._runnable.append(loop)
+
+    def trouble(self, node: str, seconds: float) -> None:
+        """Note that a node, or everybody, will not do what it should for a while: it also rests before it tries again."""
+        self.troubles.append(Trouble(node, self.time, self.time + seconds + RESTS))
 
     def tell(self, who: str, what: str) -> None:
         """Write a line of the trace."""

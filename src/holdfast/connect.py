@@ -146,8 +146,8 @@ async def migrate(url: str) -> tuple[int, int]:
         return await migrate_sqlite(sqlite_path(url), system())
     from holdfast.store.postgres import migrate as migrate_postgres  # noqa: PLC0415  adapters load on demand
 
-    database, schema, _ = postgres_parts(url)
-    return await migrate_postgres(database, system(), schema=schema)
+    database, schema, prepare = postgres_parts(url)
+    return await migrate_postgres(database, system(), schema=schema, prepare=prepare)
 
 
 def dump(url: str) -> AbstractContextManager[Source]:
@@ -161,8 +161,8 @@ async def load(url: str, work: Callable[[Target], Awaitable[None]]) -> None:
     """Have `work` fill the empty schema that a PostgreSQL URL names, in one transaction."""
     from holdfast.store.postgres.load import load as load_postgres  # noqa: PLC0415  adapters load on demand
 
-    database, schema, _ = postgres_parts(url)
-    await load_postgres(database, system(), schema, work)
+    database, schema, prepare = postgres_parts(url)
+    await load_postgres(database, system(), schema, work, prepare=prepare)
 
 
 def system() -> SystemEnvironment:

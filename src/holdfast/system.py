@@ -151,6 +151,13 @@ class SystemEnvironment:
         """Start a thread."""
         return ThreadRunner(name)
 
+    def alarm(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Have `call` called after some time, by a thread of its own; returns what calls it off."""
+        timer = threading.Timer(seconds, call)
+        timer.daemon = True
+        timer.start()
+        return timer.cancel
+
     def loop_thread(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> SystemLoopThread:
         """Start a thread that runs `main` on an event loop of its own."""
         return SystemLoopThread(name, main)

@@ -13,6 +13,7 @@ from holdfast import BadJob, Holdfast, HoldfastError, QueueFull, State
 WAIT = 20.0
 
 
+@pytest.mark.row(36)
 async def test_a_fifo_queue_keeps_one_order_across_tasks(app: Holdfast) -> None:
     app.queue("ledger", fifo=True)
     ran: list[str] = []
@@ -33,6 +34,7 @@ async def test_a_fifo_queue_keeps_one_order_across_tasks(app: Holdfast) -> None:
     assert ran == [f"{'credit' if number % 3 else 'debit'} {number}" for number in range(40)]
 
 
+@pytest.mark.row(36)
 async def test_a_full_queue_refuses_the_whole_call_and_says_how_full(app: Holdfast) -> None:
     app.queue("narrow", max_depth=3)
 

@@ -38,6 +38,7 @@ async def test_a_taken_key_gives_the_job_that_holds_it(app: Holdfast) -> None:
     assert (await welcome.enqueue(1)).created, "the key is free once its job has ended"
 
 
+@pytest.mark.row(35)
 async def test_one_of_many_concurrent_callers_creates_the_job(app: Holdfast) -> None:
     @app.task(key="only")
     async def welcome(number: int) -> None: ...
@@ -153,6 +154,7 @@ async def test_a_scope_is_shared_by_tasks_and_else_each_has_its_own(app: Holdfas
     assert third.created
 
 
+@pytest.mark.row(35)
 async def test_a_job_cannot_come_back_while_another_holds_its_key(app: Holdfast) -> None:
     @app.task(key="one")
     async def save() -> None: ...

@@ -311,6 +311,7 @@ def test_doctor_finds_nothing_wrong_with_a_healthy_store(cli: Cli, shop: Shop) -
     } == {"ok"}
 
 
+@pytest.mark.row(33)
 def test_doctor_tells_paused_queues_silent_workers_and_unserved_tasks(cli: Cli, shop: Shop) -> None:
     shop.worker("w1", info='{"tasks":["known"]}')
     shop.enqueue(task="unknown")

@@ -229,6 +229,7 @@ def test_why_no_worker_is_there(cli: Cli, shop: Shop) -> None:
     assert why(cli, shop.enqueue()) == ["no_worker"]
 
 
+@pytest.mark.row(33)
 def test_why_no_worker_knows_the_task_or_serves_the_queue_or_can(cli: Cli, shop: Shop) -> None:
     shop.worker(info='{"tasks":["mail.send"],"queues":["mail"]}')
     assert why(cli, shop.enqueue(task="other")) == ["unknown_task"]

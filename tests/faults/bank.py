@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from holdfast import Holdfast, Job
+from tests.faults.tasks import AT_ONCE
 from tests.faults.tracing import URL, note
 
 if TYPE_CHECKING:
@@ -61,6 +62,27 @@ async def careless_deposit(account: int) -> str:
             await bank.close()
     await asyncio.sleep(0.05)
     return f"deposited to {account}"
+
+
+@app.task(retry=AT_ONCE, lease=2)
+async def charge(amount: int, *, job: Job) -> int:
+    """Does what no transaction can undo, and says under which fence."""
+    note("charged", job=str(job.id), fence=job.fence)
+    return amount
+
+
+@app.task(retry=AT_ONCE, lease=2)
+async def pack(*, job: Job) -> str:
+    """Is followed by `ship`."""
+    note("began", job=str(job.id), attempt=job.attempt)
+    return job.continue_with(ship)
+
+
+@app.task(retry=AT_ONCE, lease=2)
+async def ship(*, job: Job) -> str:
+    """Is the last step."""
+    note("began", job=str(job.id), attempt=job.attempt)
+    return "shipped"
 
 
 async def open_accounts(url: str) -> None:

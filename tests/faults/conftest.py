@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.support import Fleet
+from tests.faults.support import fleet_on
 from tests.support.postgres import MAJORS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
+    from tests.faults.support import Fleet
     from tests.support.postgres import PostgresServers
 
 OLDER = [pytest.param(f"pg{major}", marks=pytest.mark.slow) for major in MAJORS[:-1]]
@@ -33,10 +34,5 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, postgres_servers: Postgr
 @pytest.fixture
 async def fleet(url: str, tmp_path: Path) -> AsyncIterator[Fleet]:
     """A store and the worker processes on it, all of them gone afterwards."""
-    fleet = Fleet(url, tmp_path)
-    await fleet.open()
-    try:
+    async with fleet_on(url, tmp_path) as fleet:
         yield fleet
-        await fleet.check()
-    finally:
-        await fleet.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from uuid import UUID
 
 from tests.notify.proxy import Proxy
 
@@ -18,15 +19,22 @@ class CuttingProxy(Proxy):
         self.cuts = 0
         self._answer: bytes | None = None
         self._request: bytes | None = None
+        self._commit = False
+        self._committing: set[asyncio.StreamWriter] = set()
+        """Where the request that was waited for has passed: the answer to the COMMIT that follows is cut."""
         self._deaf: set[asyncio.StreamWriter] = set()
 
     def cut_the_answer_with(self, text: str) -> None:
         """Cut the connection in place of the next answer that holds this text."""
         self._answer = text.encode()
 
-    def cut_the_answer_to(self, text: str) -> None:
-        """Cut the connection in place of the answer to the next request that holds this text."""
-        self._request = text.encode()
+    def cut_the_answer_to(self, text: str | UUID) -> None:
+        """Cut the connection in place of the answer to the next request that holds this text, or this id."""
+        self._request = text.bytes if isinstance(text, UUID) else text.encode()
+
+    def cut_the_answer_to_the_commit_of(self, text: str) -> None:
+        """Cut the connection in place of the answer to the COMMIT that follows the next request which holds this text."""
+        self._request, self._commit = text.encode(), True
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(self._parts.hostname, self._parts.port)
@@ -39,9 +47,11 @@ class CuttingProxy(Proxy):
     async def _requests(self, reader: asyncio.StreamReader, back: asyncio.StreamWriter, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(CHUNK):
-                if self._request is not None and self._request in data:
-                    self._request = None
+                if writer in self._committing and b"COMMIT" in data:
                     self._deaf.add(writer)
+                if self._request is not None and self._request in data:
+                    (self._committing if self._commit else self._deaf).add(writer)
+                    self._request, self._commit = None, False
                 back.write(data)
         except ConnectionError:  # a client that was killed: the server must hear of it, or it keeps its locks for ever
             back.transport.abort()

@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -25,7 +25,7 @@ from holdfast.store.replay import replay
 from tests.faults.tracing import FOLDER, URL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -157,13 +157,19 @@ class Fleet:
         program: str = "tests.faults.work",
         module: str = "tests.faults.tasks",
         url: str | None = None,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
         **options: Any,
     ) -> WorkerProcess:
-        """Start a worker process; it may not have begun to work when this returns. `url` is another way to the store."""
+        """Start a worker process; it may not have begun to work when this returns. `url` is another way to the store.
+
+        `prefix` is a command that runs it, as `ip netns exec NAME` does; `environment` is added to its own.
+        """
         log = self._folder / f"{len(self.workers)}-{name}.log"
         paths = [str(ROOT / "src"), str(ROOT)]
-        environment = os.environ | {URL: url or self.url, FOLDER: str(self._folder), "PYTHONPATH": os.pathsep.join(paths)}
-        command = [sys.executable, "-m", program, module, json.dumps({"name": name} | options), str(os.getpid())]
+        own = {URL: url or self.url, FOLDER: str(self._folder), "PYTHONPATH": os.pathsep.join(paths)}
+        environment = {**os.environ, **own, **(environment or {})}
+        command = [*prefix, sys.executable, "-m", program, module, json.dumps({"name": name} | options), str(os.getpid())]
         with log.open("wb") as output:
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
         worker = WorkerProcess(name, process, log)
@@ -302,6 +308,18 @@ class Fleet:
                 f"job {view.id} ({view.task}) is {view.state}, but its events say otherwise: "
                 f"{[str(event.event) for event in events]}"
             )
+
+
+@asynccontextmanager
+async def fleet_on(url: str, folder: Path) -> AsyncIterator[Fleet]:
+    """A store and the worker processes on it: checked when the test is done, gone in any case."""
+    fleet = Fleet(url, folder)
+    await fleet.open()
+    try:
+        yield fleet
+        await fleet.check()
+    finally:
+        await fleet.close()
 
 
 def _state_of(pid: int) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast import Holdfast, Job, Retry, StaleLease
 from tests.faults.tracing import TURN, URL, is_open, note, opened
@@ -50,6 +50,23 @@ async def echo(text: str, *, job: Job) -> str:
     """Says what it was told."""
     begin(job)
     return f"{text}!"
+
+
+@app.task(retry=AT_ONCE, lease=2)
+async def hand_on(one: str, other: str, *, job: Job) -> str:
+    """Is followed by `echo`, which is told something that nobody else has in one piece."""
+    begin(job)
+    return job.continue_with(echo, f"{one} {other}")
+
+
+@app.task(retry=AT_ONCE, lease=2)
+async def report(how: str, one: str, other: str, *, job: Job) -> None:
+    """Reports what nobody else has in one piece."""
+    begin(job)
+    if how == "progress":
+        job.progress(50, f"{one} {other}")
+    else:
+        await job.checkpoint("part", data=f"{one} {other}")
 
 
 @app.task(retry=AT_ONCE, lease=2)
@@ -218,6 +235,35 @@ def linger(*, job: Job) -> None:
     time.sleep(3600)
 
 
+# -- more than a store can keep --------------------------------------------------------------------------------------------
+
+
+@app.task(retry=1, lease=60)
+async def give(what: str, megabytes: int, *, job: Job) -> Any:
+    """Returns what no store keeps."""
+    begin(job)
+    return _more_than_it_keeps(what, megabytes)
+
+
+@app.task(retry=1, lease=60)
+async def complain(what: str, megabytes: int, *, job: Job) -> None:
+    """Raises what no store keeps."""
+    begin(job)
+    raise ValueError(_more_than_it_keeps(what, megabytes))
+
+
+def _more_than_it_keeps(what: str, megabytes: int) -> Any:
+    match what:
+        case "object":
+            return object()
+        case "huge":
+            return "too much" * (megabytes * 2**17)
+        case "surrogate":
+            return "a \ud800"
+        case _:
+            return "a \0"
+
+
 # -- greedy ----------------------------------------------------------------------------------------------------------------
 
 
@@ -230,3 +276,14 @@ async def hammer(seconds: float, *, job: Job) -> int:
         await app.stats()
     end(job)
     return job.attempt
+
+
+@app.task(retry=AT_ONCE, lease=2)
+async def hold_transaction(gate: str, *, job: Job) -> int:
+    """Keeps a connection and an open transaction until the test opens the gate."""
+    async with job.transaction() as tx:
+        await tx.execute("SELECT 1")
+        begin(job)
+        await opened(gate)
+        end(job)
+        return tx.complete(job.attempt)

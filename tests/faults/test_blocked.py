@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
+from holdfast.store.postgres.handle import MOST_TRANSACTIONS
 from tests.faults import tasks
 from tests.faults.support import until
+from tests.support.postgres import MAJORS
 
 if TYPE_CHECKING:
     from tests.faults.support import Fleet
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
 LEASE = 2.0
 
 
+@pytest.mark.row(6)
 async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease_and_is_named(fleet: Fleet) -> None:
     (handle,) = await fleet.enqueue(tasks.block.call(3 * LEASE + 0.2))
     blocked = await fleet.started("blocked", concurrency=2)
@@ -38,6 +44,7 @@ async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease_and_is_named
     assert len(blocked.said("the event loop runs again after")) == 1
 
 
+@pytest.mark.row(6)
 async def test_a_call_that_holds_the_interpreter_may_lose_its_lease_and_then_changes_nothing(fleet: Fleet) -> None:
     (handle,) = await fleet.enqueue(tasks.hold_interpreter.call(4))
     held = await fleet.started("held", concurrency=1)
@@ -60,6 +67,7 @@ async def test_a_call_that_holds_the_interpreter_may_lose_its_lease_and_then_cha
     assert await fleet.views([handle]) == [view], "a stale worker has changed a job"
 
 
+@pytest.mark.row(6)
 async def test_a_call_that_holds_the_interpreter_of_a_child_keeps_its_lease(fleet: Fleet) -> None:
     (handle,) = await fleet.enqueue(tasks.hold_other_interpreter.call(4))
     await fleet.started("worker", concurrency=1)
@@ -74,6 +82,7 @@ async def test_a_call_that_holds_the_interpreter_of_a_child_keeps_its_lease(flee
     assert (view.attempt, view.failures, view.late) == (1, 0, False)
 
 
+@pytest.mark.row(15)
 async def test_handlers_that_take_every_thread_and_every_connection_do_not_starve_the_heartbeat(fleet: Fleet) -> None:
     handles = await fleet.enqueue(
         *[tasks.hammer.call(2 * LEASE) for _ in range(20)], *[tasks.doze.call(2 * LEASE) for _ in range(8)]
@@ -88,6 +97,29 @@ async def test_handlers_that_take_every_thread_and_every_connection_do_not_starv
 
     counts = {(view.attempt, view.failures, view.late) for view in await fleet.succeeded(handles)}
     assert counts == {(1, 0, False)}, f"leases were lost while handlers used up what their worker needs: {counts}"
+
+
+@pytest.mark.row(15)
+@pytest.mark.parametrize("url", [f"pg{MAJORS[-1]}"], indirect=True)  # in a file one transaction keeps all others waiting
+async def test_open_transactions_of_handlers_take_no_connection_from_the_worker(fleet: Fleet) -> None:
+    handles = await fleet.enqueue(*[tasks.hold_transaction.call("end") for _ in range(MOST_TRANSACTIONS)])
+    waiting = await fleet.enqueue(*[tasks.hold_transaction.options(lease=60).call("end") for _ in range(3)])
+    await fleet.started("busy", concurrency=MOST_TRANSACTIONS + 5)
+    await fleet.noted("began", [*handles, *waiting], times=MOST_TRANSACTIONS)
+    begun_at = await fleet.now()
+
+    others = await fleet.enqueue(*[tasks.nap.call(0.0) for _ in range(20)])
+
+    await fleet.succeeded(others)
+
+    async def held_for_a_lease() -> bool:
+        assert await fleet.store.reap(1000) == [], "a lease lapsed while handlers had every connection for transactions"
+        return await fleet.now() > begun_at + timedelta(seconds=LEASE)
+
+    await until(held_for_a_lease, "a lease should pass")
+    fleet.open_gate("end")
+    counts = {(view.attempt, view.failures, view.late) for view in await fleet.succeeded([*handles, *waiting])}
+    assert counts == {(1, 0, False)}, f"who waited for a connection, or had one, has paid for it: {counts}"
 
 
 def _line_that_blocks() -> int:

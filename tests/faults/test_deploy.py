@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from holdfast.core.states import Event, State
 from tests.faults import tasks
 from tests.faults.support import BUSY, chance, until
@@ -16,6 +18,7 @@ ROUNDS = 3
 SHUTDOWN = 10.0
 
 
+@pytest.mark.row(41)
 async def test_a_deploy_costs_nothing(fleet: Fleet) -> None:
     rng = chance()
     handles = await fleet.enqueue(*[tasks.nap.options(lease=10).call(rng.uniform(0.0, 0.5)) for _ in range(240)])
@@ -45,6 +48,7 @@ async def test_a_deploy_costs_nothing(fleet: Fleet) -> None:
     assert set(events) <= {Event.ENQUEUE, Event.CLAIM, Event.RELEASE, Event.SUCCEED}, f"other things happened: {set(events)}"
 
 
+@pytest.mark.row(41)
 async def test_a_second_signal_aborts_what_runs_and_gives_it_back(fleet: Fleet) -> None:
     handles = await fleet.enqueue(
         *[tasks.wait_first.options(lease=20).call() for _ in range(3)], tasks.toil.options(lease=20).call(3600)
@@ -68,6 +72,7 @@ async def test_a_second_signal_aborts_what_runs_and_gives_it_back(fleet: Fleet) 
         assert (view.attempt, view.failures) == (2, 0)
 
 
+@pytest.mark.row(41)
 async def test_a_deadline_aborts_what_runs_and_gives_it_back(fleet: Fleet) -> None:
     handles = await fleet.enqueue(*[tasks.wait_first.options(lease=20).call() for _ in range(3)])
     worker = await fleet.started("worker", concurrency=3, shutdown_timeout=0.5)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from holdfast.core.states import Event, State
 from tests.faults import tasks
 from tests.faults.support import BUSY
+from tests.support.postgres import MAJORS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +22,11 @@ if TYPE_CHECKING:
 STOP_GRACE = 5.0
 """Seconds that a handler has to stop once it was asked to."""
 
+# it is the worker that is tried here: on one store, and on the other where there is time
+pytestmark = pytest.mark.parametrize("url", ["sqlite", pytest.param(f"pg{MAJORS[-1]}", marks=pytest.mark.slow)], indirect=True)
 
+
+@pytest.mark.row(7)
 async def test_an_endless_loop_in_a_process_is_killed_while_its_neighbours_finish(fleet: Fleet) -> None:
     (endless,) = await fleet.enqueue(tasks.spin.call())
     neighbours = await fleet.enqueue(tasks.toil.call(2.5), tasks.nap.call(2.5), tasks.doze.call(2.5))
@@ -39,6 +46,7 @@ async def test_an_endless_loop_in_a_process_is_killed_while_its_neighbours_finis
     assert await worker.exited() == 0
 
 
+@pytest.mark.row(7)
 async def test_handlers_that_will_not_stop_cannot_hold_their_jobs_past_the_time_out(fleet: Fleet) -> None:
     endless = await fleet.enqueue(
         tasks.await_for_ever.call(), tasks.refuse_to_stop.call("let go"), tasks.run_for_ever.call("let go")
@@ -79,6 +87,7 @@ async def test_handlers_that_will_not_stop_cannot_hold_their_jobs_past_the_time_
     assert await worker.exited() == 0
 
 
+@pytest.mark.row(6, 7)
 async def test_a_worker_whose_loop_stays_blocked_gives_its_neighbours_back_and_ends(fleet: Fleet) -> None:
     (endless,) = await fleet.enqueue(tasks.block_for_ever.call("block"))
     neighbours = await fleet.enqueue(*[tasks.wait_for.options(lease=15).call("end") for _ in range(3)])
@@ -99,6 +108,7 @@ async def test_a_worker_whose_loop_stays_blocked_gives_its_neighbours_back_and_e
         assert (view.attempt, view.failures) == (2, 0)
 
 
+@pytest.mark.row(41)
 async def test_a_worker_with_a_thread_that_never_ends_can_be_stopped(fleet: Fleet) -> None:
     (stuck,) = await fleet.enqueue(tasks.run_for_ever.options(timeout=None, lease=2).call("never"))
     worker = await fleet.started("worker", concurrency=2, shutdown_timeout=0.5)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LEASE = 1.0
 
+pytestmark = pytest.mark.row(5)
+
 
 async def test_a_worker_that_was_frozen_is_told_to_stop_and_changes_nothing(fleet: Fleet) -> None:
     handles = await fleet.enqueue(*[tasks.outlive.call() for _ in range(3)])

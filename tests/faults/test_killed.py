@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
-from contextlib import asynccontextmanager, closing
+import subprocess
+import sys
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import asyncpg
+import pytest
 
-from holdfast.core.states import Event
+from holdfast.core.states import Event, State
 from tests.faults import tasks
-from tests.faults.support import BUSY, SCAN, until
+from tests.faults.support import BUSY, ROOT, SCAN, until
+from tests.faults.tracing import FOLDER, URL
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from tests.faults.support import Fleet
 
 LEASE = 2.0
 
 
+@pytest.mark.row(1)
 async def test_the_jobs_of_a_killed_worker_are_finished_elsewhere_within_lease_and_scan(fleet: Fleet) -> None:
     handles = await fleet.enqueue(*[tasks.wait_first.call() for _ in range(100)])
     victim = await fleet.started("victim", concurrency=100)
@@ -48,6 +55,7 @@ async def test_the_jobs_of_a_killed_worker_are_finished_elsewhere_within_lease_a
     assert (second.event, second.worker_name) == (Event.SUCCEED, survivor.name)
 
 
+@pytest.mark.row(3)
 async def test_outcomes_that_were_not_yet_written_at_the_kill_cost_a_repetition_and_no_job(fleet: Fleet) -> None:
     handles = await fleet.enqueue(*[tasks.wait_for.options(lease=4).call("end") for _ in range(120)])
     victim = await fleet.started("victim", concurrency=120)
@@ -67,6 +75,7 @@ async def test_outcomes_that_were_not_yet_written_at_the_kill_cost_a_repetition_
     assert again == {1}, f"a repetition costs one failure, but these were counted: {again}"
 
 
+@pytest.mark.row(4)
 async def test_child_processes_end_with_the_worker_that_started_them(fleet: Fleet) -> None:
     handles = await fleet.enqueue(tasks.linger.call(), tasks.linger.call())
     victim = await fleet.started("victim", concurrency=2)
@@ -77,6 +86,47 @@ async def test_child_processes_end_with_the_worker_that_started_them(fleet: Flee
     await victim.kill()
 
     await until(lambda: not any(map(_runs, children)), f"children {children} should end, for their worker {victim.pid} is dead")
+
+
+@pytest.mark.row(4)
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)  # what is on trial has no part in the store
+async def test_a_worker_whose_supervisor_was_killed_claims_nothing_more_and_ends(fleet: Fleet, tmp_path: Path) -> None:
+    with supervisor(fleet, tmp_path) as parent:
+        (started,) = await until(lambda: fleet.notes("worker_started"), "the supervisor should have a worker serve")
+        assert started.pid != parent.pid
+        (running,) = await fleet.enqueue(tasks.wait_for.options(lease=30).call("end"))
+        await fleet.noted("began", [running])
+
+        parent.kill()
+        parent.wait()
+
+        await until(lambda: fleet.notes("worker_stopping"), f"worker {started.pid} should stop, for nobody watches over it")
+        (late,) = await fleet.enqueue(tasks.nap.call(0.0))
+        fleet.open_gate("end")
+        await until(lambda: not _runs(started.pid), f"worker {started.pid} should end when its job has")
+    (view,) = await fleet.succeeded([running])
+    assert (view.attempt, view.failures) == (1, 0)
+    (view,) = await fleet.views([late])
+    assert (view.state, view.attempt) == (State.READY, 0), "it has claimed although it was to stop"
+
+
+@contextmanager
+def supervisor(fleet: Fleet, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `holdfast worker --reload`, and see to it that nothing is left of it."""
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environment = os.environ | {URL: fleet.url, FOLDER: str(folder), "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "holdfast", "worker", "tests.faults.tasks:app", "--reload"]
+    with (folder / "supervisor.log").open("wb") as log:
+        parent = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+    try:
+        yield parent
+    finally:
+        parent.kill()
+        parent.wait()
+        for pid in {note.pid for note in fleet.notes("worker_started")}:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        print((folder / "supervisor.log").read_text(errors="replace"))  # noqa: T201
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.faults import tasks
-from tests.faults.support import Fleet, chance, until
+from tests.faults.support import chance, fleet_on, until
 from tests.support.postgres import MAJORS, PostgresServer, _readable, _unprivileged
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast import Handle
-    from tests.faults.support import WorkerProcess
+    from tests.faults.support import Fleet, WorkerProcess
 
 LEASE = 2.0
 SHORT = 300
@@ -36,15 +36,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 async def fleet(server: PostgresServer, tmp_path: Path) -> AsyncIterator[Fleet]:
-    fleet = Fleet(server.create_database(), tmp_path)
-    await fleet.open()
-    try:
+    async with fleet_on(server.create_database(), tmp_path) as fleet:
         yield fleet
-        await fleet.check()
-    finally:
-        await fleet.close()
 
 
+@pytest.mark.row(11, "11b")
 async def test_workers_survive_an_immediate_restart_of_the_server(fleet: Fleet, server: PostgresServer) -> None:
     handles, workers = await _under_load(fleet)
 
@@ -53,6 +49,7 @@ async def test_workers_survive_an_immediate_restart_of_the_server(fleet: Fleet, 
     await _assert_unharmed(fleet, handles, workers, noticed=False)
 
 
+@pytest.mark.row("11b")
 async def test_workers_survive_a_server_that_is_away_for_two_leases(fleet: Fleet, server: PostgresServer) -> None:
     handles, workers = await _under_load(fleet)
 

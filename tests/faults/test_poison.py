@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from holdfast.core.states import Event, State
 from tests.faults import tasks
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from tests.faults.support import Fleet
 
 
+@pytest.mark.row(30)
 async def test_a_crash_in_a_process_costs_its_job_an_attempt_and_nobody_else_anything(fleet: Fleet) -> None:
     neighbours = await fleet.enqueue(*[task.call(2.0) for task in (tasks.toil, tasks.nap, tasks.doze)])
     worker = await fleet.started("worker", concurrency=4)
@@ -32,6 +35,7 @@ async def test_a_crash_in_a_process_costs_its_job_an_attempt_and_nobody_else_any
     assert await worker.exited() == 0, "the worker itself outlives the crashes of its children"
 
 
+@pytest.mark.row(30)
 async def test_a_job_that_kills_its_worker_is_put_away_and_its_neighbours_finish(fleet: Fleet) -> None:
     (poison,) = await fleet.enqueue(tasks.crash_worker.call())
     neighbours = await fleet.enqueue(*[tasks.wait_first.options(lease=1).call() for _ in range(4)])

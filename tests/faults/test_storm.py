@@ -22,6 +22,7 @@ JOBS = 600
 
 
 @pytest.mark.slow
+@pytest.mark.row(1, 5, 41)
 async def test_a_storm_of_kills_freezes_and_deploys_loses_nothing(fleet: Fleet) -> None:
     rng = chance()
     task = tasks.nap.options(lease=1, retry=None)

@@ -90,6 +90,7 @@ async def test_what_cannot_be_read_means_anything(postgres_url: str, payload: st
         assert ear.hints == [SOMETHING]
 
 
+@pytest.mark.row(18)
 async def test_a_hint_too_large_to_send_arrives_as_anything(postgres_url: str) -> None:
     own, other = Ear(), Ear()
     large = Hint(jobs=frozenset(WORLD.job_id() for _ in range(300)))
@@ -277,6 +278,7 @@ async def test_one_connection_serves_for_listening_and_sending(postgres_url: str
                 pass
 
 
+@pytest.mark.row(17)
 async def test_a_silently_dead_connection_is_found_and_replaced(postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "holdfast.notify")
     ear = Ear()
@@ -294,6 +296,7 @@ async def test_a_silently_dead_connection_is_found_and_replaced(postgres_url: st
     assert "no answer within 2 s" in caplog.text
 
 
+@pytest.mark.row(17)
 async def test_a_hint_survives_a_silently_dead_connection(postgres_url: str) -> None:
     ear = Ear()
     async with (
@@ -309,6 +312,7 @@ async def test_a_hint_survives_a_silently_dead_connection(postgres_url: str) -> 
         assert sender.dropped == 0
 
 
+@pytest.mark.row(17)
 async def test_closing_does_not_wait_for_a_silently_dead_connection(postgres_url: str) -> None:
     async with Proxy(postgres_url) as proxy, notifying(proxy.url, Ear(), timeout=600.0) as notifier:
         proxy.freeze()
@@ -404,6 +408,7 @@ async def enqueues(url: str) -> None:
     await app.close()
 
 
+@pytest.mark.row(18)
 async def test_a_full_queue_of_notifications_costs_hints_and_nothing_else() -> None:
     # only from PostgreSQL 17 on can the queue be made small enough to fill
     with PostgresServer(18, settings={"max_notify_queue_pages": "64"}) as server:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from holdfast import Retry, StoreUnavailable
+from holdfast.notify.local import LocalNotifier
 from holdfast.runtime import counters as count
 from holdfast.runtime.counters import MemoryCounters
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import ClaimRequest, Worker
 
 if TYPE_CHECKING:
-    import pytest
-
     from holdfast import Holdfast
 
 WAIT = 20.0
@@ -68,6 +70,28 @@ async def test_heartbeats_and_their_failures_are_counted(memory_app: Holdfast, m
         await handle.result(timeout=WAIT)
     assert counters.total(count.HEARTBEAT_FAILURES) == 1
     assert counters.total(count.HEARTBEATS) >= 1
+
+
+@pytest.mark.row(17)
+@pytest.mark.parametrize("healthy", [True, False])
+async def test_whether_hints_arrive_is_told_with_every_beat(
+    memory_app: Holdfast, monkeypatch: pytest.MonkeyPatch, *, healthy: bool
+) -> None:
+    app = memory_app
+
+    @app.task()
+    async def work() -> None: ...
+
+    monkeypatch.setattr(LocalNotifier, "healthy", healthy)
+    async with app.worker():
+        deadline = time.monotonic() + WAIT
+        told: dict[str, int] = {}
+        while "hints_arrive" not in told:
+            assert time.monotonic() < deadline, f"it was not told with the first beat: {told}"
+            (view,) = await app.client().store.workers()
+            told = json.loads(view.counters or "{}")
+            await asyncio.sleep(0.01)
+    assert told["hints_arrive"] == int(healthy)
 
 
 async def test_a_claim_that_another_worker_was_faster_at_is_counted_as_a_conflict(

@@ -89,6 +89,7 @@ async def test_args_that_do_not_decode_are_bad_args(executor: ProcessExecutor) -
 
 
 @pytest.mark.parametrize("name", ["huge", "unstorable"])
+@pytest.mark.row(32)
 async def test_a_result_that_cannot_be_stored_is_refused_in_the_child(executor: ProcessExecutor, name: str) -> None:
     with pytest.raises(BadResult):
         await Attempt(executor, getattr(tasks, name)).run()
@@ -231,6 +232,7 @@ async def test_an_attempt_that_was_asked_to_stop_before_it_began_is_not_run(exec
     assert attempt.channel.logged == []
 
 
+@pytest.mark.row(7)
 async def test_an_endless_loop_is_killed_and_its_neighbour_finishes(executor: ProcessExecutor) -> None:
     endless, neighbour = Attempt(executor, tasks.loops_for_ever), Attempt(executor, tasks.loops_until_abort)
     killed, finishing = await endless.begun(), await neighbour.begun()
@@ -292,6 +294,7 @@ async def test_close_does_not_leave_a_child_that_is_just_starting() -> None:
         ("closes_everything", 1, "exited with code 1"),
     ],
 )
+@pytest.mark.row(30)
 async def test_a_child_that_dies_costs_one_attempt(executor: ProcessExecutor, name: str, exit_code: int, says: str) -> None:
     neighbour = Attempt(executor, tasks.loops_until_abort)
     running = await neighbour.begun()
@@ -314,6 +317,7 @@ async def test_a_death_is_seen_although_something_keeps_the_socket_open(executor
         await running
 
 
+@pytest.mark.row(30)
 async def test_running_out_of_memory_fails_the_attempt(executor: ProcessExecutor) -> None:
     assert (await outcome(Attempt(executor, tasks.eats_memory))).error.code == "MemoryError"
 
@@ -331,6 +335,7 @@ async def test_a_child_that_died_while_idle_costs_nothing(executor: ProcessExecu
     assert int((await Attempt(executor, tasks.pid).run()).text) != first
 
 
+@pytest.mark.row(4)
 async def test_children_end_when_their_worker_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "orphans.py"
     script.write_text(

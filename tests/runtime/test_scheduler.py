@@ -72,6 +72,7 @@ async def made(store: Store) -> int:
     return (await store.stats()).count(*State, task="report")
 
 
+@pytest.mark.row(22)
 async def test_a_slot_becomes_one_job_however_many_schedulers_tick(app: Holdfast) -> None:
     async with AsyncExitStack() as stack:
         bases = [await stack.enter_async_context(base_of(app)) for _ in range(10)]
@@ -220,6 +221,7 @@ GAP = datetime(2026, 3, 29)  # noqa: DTZ001  02:00 is followed by 03:00, which i
 OVERLAP = datetime(2026, 10, 25)  # noqa: DTZ001  02:00-02:59 comes twice: 00:00 UTC and 01:00 UTC
 
 
+@pytest.mark.row(21)
 @pytest.mark.parametrize(
     ("cron", "in_gap", "in_overlap"),
     [
@@ -235,6 +237,7 @@ def test_daylight_saving_moves_or_repeats_slots_as_documented(cron: str, in_gap:
     assert fires(cron, OVERLAP) == in_overlap
 
 
+@pytest.mark.row(21)
 @pytest.mark.parametrize(
     ("cron", "in_gap", "in_overlap"), [("0 * * * *", 23, 25), ("*/30 * * * *", 46, 50), ("0 */2 * * *", 11, 13)]
 )
@@ -242,6 +245,7 @@ def test_slots_of_every_hour_follow_the_clock_on_the_wall(cron: str, in_gap: int
     assert (len(fires(cron, GAP)), len(fires(cron, OVERLAP))) == (in_gap, in_overlap)
 
 
+@pytest.mark.row(21)
 @pytest.mark.parametrize("cron", ["30 2 * * *", "30 2 * * sun", "*/30 * * * *", "*/15 2 * * *", "0 */2 * * *"])
 @pytest.mark.parametrize("day", [GAP, OVERLAP], ids=["gap", "overlap"])
 def test_looking_back_finds_the_slots_that_looking_forward_gives(cron: str, day: datetime) -> None:

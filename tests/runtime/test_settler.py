@@ -104,6 +104,7 @@ async def test_attempts_that_end_together_are_written_together(desk: Desk) -> No
     assert desk.counted(count.SETTLED) == BATCH + 20
 
 
+@pytest.mark.row(11)
 async def test_a_settlement_whose_answer_was_lost_is_sent_again_as_it_was(desk: Desk) -> None:
     seen: list[Settlement] = []
 
@@ -237,6 +238,7 @@ async def test_failures_that_are_followed_by_another_attempt_are_counted_by_code
     assert desk.base.counters.snapshot()[f"{count.RETRIES}:DISK"] == 1
 
 
+@pytest.mark.row(32)
 async def test_a_result_that_no_store_could_keep_fails_the_job(desk: Desk) -> None:
     desk.submit(an_attempt(), Succeeded('"a\0b"'))
     await desk.flush()

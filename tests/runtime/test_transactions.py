@@ -155,6 +155,7 @@ async def test_an_error_after_complete_undoes_it(app: Holdfast, receipt: Task[[i
     assert (await handle.view()).failures == 2
 
 
+@pytest.mark.row(32)
 async def test_a_result_that_cannot_be_stored_is_refused_inside_the_block(app: Holdfast, receipt: Task[[int], None]) -> None:
     @app.task()
     async def order(*, job: Job) -> int:
@@ -405,6 +406,7 @@ async def test_an_atomic_task_is_one_transaction_which_its_result_completes(app:
     assert await receipts(app) == 4
 
 
+@pytest.mark.row(32)
 async def test_an_atomic_task_whose_result_cannot_be_stored_is_undone(app: Holdfast, receipt: Task[[int], None]) -> None:
     @app.task(atomic=True)
     async def order(*, job: Job) -> int:
@@ -422,6 +424,7 @@ async def test_an_atomic_task_whose_result_cannot_be_stored_is_undone(app: Holdf
 # -- the answer to COMMIT is lost ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.row(11)
 async def test_a_commit_whose_answer_is_lost_stands_when_it_was_committed(
     app: Holdfast, flaky: Flaky, receipt: Task[[int], None]
 ) -> None:
@@ -449,6 +452,7 @@ async def test_a_commit_whose_answer_is_lost_stands_when_it_was_committed(
     assert (await handle.view()).attempt == 1
 
 
+@pytest.mark.row(11)
 async def test_a_commit_that_never_happened_runs_the_job_again_at_no_cost(
     app: Holdfast, flaky: Flaky, receipt: Task[[int], None]
 ) -> None:
@@ -478,6 +482,7 @@ async def test_a_commit_that_never_happened_runs_the_job_again_at_no_cost(
     assert (await handle.view()).failures == 0
 
 
+@pytest.mark.row(11)
 async def test_an_attempt_whose_commit_stays_unknown_is_left_to_its_lease(
     app: Holdfast, flaky: Flaky, receipt: Task[[int], None]
 ) -> None:

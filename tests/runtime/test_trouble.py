@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Holdfast, HoldfastError, Job, JobCanceled, Retry, State, StoreUnavailable
 from holdfast.core.lease import Extended, Hold
-from holdfast.runtime import heartbeat
+from holdfast.runtime import heartbeat, housekeeping
 from holdfast.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -63,6 +63,47 @@ async def test_a_short_outage_does_not_cost_a_short_lease(memory_app: Holdfast, 
     assert sorted(runs) == [0, 1, 2], "an outage of a second made them run again"
 
 
+@pytest.mark.row("11b", 25)
+async def test_leases_that_lapse_in_an_outage_are_not_reaped_before_their_holders_had_their_turn(
+    memory_app: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = memory_app
+    monkeypatch.setattr(housekeeping.Reaper, "interval", 0.1)
+    runs: list[int] = []
+    reaps: list[Any] = []
+    away = True
+
+    @app.task(lease=1.5)
+    async def work(*, job: Job) -> None:
+        runs.append(job.attempt)
+        await asyncio.sleep(3600 if job.attempt == 1 else 0)
+
+    def gone(name: str, method: Any) -> Any:
+        async def call(self: MemoryStore, *args: Any, **kwargs: Any) -> Any:
+            # at its end the reaper is the first whom the store answers
+            if away or (name != "reap" and not reaps):
+                raise StoreUnavailable("db", 0.0, "the disk is full")
+            answer = await method(self, *args, **kwargs)
+            if name == "reap":
+                reaps.append(answer)
+            return answer
+
+        return call
+
+    handle = await work.enqueue()
+    async with app.worker():
+        await until(lambda: runs)
+        for name in ("claim", "extend", "promote", "reap", "beat", "drop_overdue", "unblock", "settle"):
+            monkeypatch.setattr(MemoryStore, name, gone(name, getattr(MemoryStore, name)))
+        await asyncio.sleep(2.5)  # the outage itself: longer than the lease
+        away = False
+        await handle.result(timeout=WAIT)
+    view = await handle.view()
+    assert reaps[0] == [], "the lease lapsed because of the outage, and its holder has not been asked"
+    assert (view.attempt, view.failures) == (2, 0), "the outage has spent the budget of a job"
+
+
+@pytest.mark.row(11)
 async def test_a_claim_whose_answer_was_lost_is_given_back(memory_app: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     app = memory_app
     claim = MemoryStore.claim

@@ -252,6 +252,7 @@ async def figures(postgres_url: str) -> Figures:
         return Figures(start, end, await bench.count())
 
 
+@pytest.mark.row(23)
 @pytest.mark.parametrize("operation", ["claim", "settle", "promote", "reap", "expire", "stats"])
 async def test_after_200_000_jobs_under_a_pinned_snapshot_it_costs_what_it_did(figures: Figures, operation: str) -> None:
     print(f"{operation}: {figures.start[operation]} -> {figures.end[operation]} blocks")  # noqa: T201  figures for the docs
@@ -259,6 +260,7 @@ async def test_after_200_000_jobs_under_a_pinned_snapshot_it_costs_what_it_did(f
     assert figures.analyzed[operation] <= 1.5 * figures.start[operation] + SLACK, "another plan once the tables are analyzed"
 
 
+@pytest.mark.row(23)
 @pytest.mark.parametrize("operation", ["idle promote", "idle reap", "idle expire", "idle stats"])
 async def test_it_costs_a_bystander_what_it_did(figures: Figures, operation: str) -> None:
     """One who took nothing, and saw only empty tables, has marks to move all the same."""
@@ -267,6 +269,7 @@ async def test_it_costs_a_bystander_what_it_did(figures: Figures, operation: str
     assert figures.analyzed[operation] <= 1.5 * figures.start[operation] + SLACK, "another plan once the tables are analyzed"
 
 
+@pytest.mark.row(23)
 async def test_without_marks_a_claim_walks_the_dead(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above can fail: with marks that never move they do, after a tenth of the jobs."""
     monkeypatch.setattr(Marks, "took", lambda _self, _behind: None)

@@ -16,6 +16,7 @@ from holdfast.core.states import State
 from holdfast.errors import BadSetting
 from holdfast.store.port import Settled
 from holdfast.store.postgres import scripts
+from holdfast.store.postgres.connection import LEVEL, NOTICING
 from tests.callers.asyncpg_world import World, keyed, new, on, opened, settlement
 from tests.support.postgres import database_of
 from tests.support.until import until
@@ -54,6 +55,7 @@ async def world(postgres_url: str) -> AsyncIterator[World]:
 # -- a database that is stricter by default --------------------------------------------------------------------------------
 
 
+@pytest.mark.row(24)
 async def test_a_waiter_under_way_is_seen_by_the_settlement_that_waits_for_it(strict: World) -> None:
     blocker = await strict.running()
     waiter = new(after=(blocker.job_id,))
@@ -82,6 +84,7 @@ async def test_a_signal_under_way_is_seen_by_who_comes_to_wait_for_it(strict: Wo
     assert view.state is State.READY
 
 
+@pytest.mark.row(24)
 async def test_transactions_of_handlers_and_batches_are_begun_as_they_must_be(strict: World) -> None:
     claims = [await strict.running() for _ in range(2)]
     step = keyed(f"{uuid4()}", OnConflict.REPLACE)
@@ -108,12 +111,13 @@ async def test_a_pooler_that_takes_no_settings_is_asked_for_none(postgres_url: s
     monkeypatch.setattr(asyncpg, "create_pool", refusing)
     async with opened(postgres_url) as world:
         assert await world.settle(await world.running(), Succeeded()) is Settled.APPLIED
-    assert [set(given) for given in asked] == [{"application_name", "default_transaction_isolation"}, {"application_name"}]
+    assert [set(given) for given in asked] == [{"application_name", *LEVEL, *NOTICING}, {"application_name"}]
 
 
 # -- a transaction that is stricter by its own choice ----------------------------------------------------------------------
 
 
+@pytest.mark.row(24)
 async def test_ending_an_attempt_at_another_level_is_refused_with_the_line_to_write(world: World, level: str) -> None:
     claimed = await world.running()
     async with world.connection() as connection:
@@ -128,6 +132,7 @@ async def test_ending_an_attempt_at_another_level_is_refused_with_the_line_to_wr
     assert await world.settle(claimed, Succeeded()) is Settled.APPLIED
 
 
+@pytest.mark.row(24)
 async def test_a_handler_that_makes_its_transaction_stricter_cannot_complete_in_it(world: World, level: str) -> None:
     claimed = await world.running()
     transaction = await world.store.begin()
@@ -138,6 +143,7 @@ async def test_a_handler_that_makes_its_transaction_stricter_cannot_complete_in_
     assert await world.settle(claimed, Succeeded()) is Settled.APPLIED
 
 
+@pytest.mark.row(24)
 async def test_nothing_that_must_see_others_is_done_in_silence_at_another_level(world: World, level: str) -> None:
     claimed, blocker = await world.running(), new()
     await world.store.enqueue([blocker])

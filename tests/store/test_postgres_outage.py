@@ -159,6 +159,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_by_holding(store: Postgres
     assert [job.failures for job in await store.claim(request)] == [0]
 
 
+@pytest.mark.row(26)
 async def test_canceled_statements_do_all_or_nothing(store: PostgresStore, server: PostgresServer) -> None:
     """Claims and settles canceled at random moments: every job is ready, held or succeeded, and the counts agree."""
     worker = Worker(id=WORLD.token(), name="w")
@@ -198,6 +199,7 @@ async def test_canceled_statements_do_all_or_nothing(store: PostgresStore, serve
     assert server.pid
 
 
+@pytest.mark.row(42)
 async def test_a_read_only_replica_is_named_as_such(store: PostgresStore) -> None:
     connection = await asyncpg.connect(store._db.url)
     await connection.execute(

@@ -585,6 +585,7 @@ async def counts(postgres_url: str) -> AsyncIterator[Counts]:
 # -- the tests -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.row(39)
 @pytest.mark.parametrize("planned", PLANNED)
 @pytest.mark.parametrize("count", [1, BATCH])
 async def test_a_claim_behind_a_million_foreign_jobs_costs_what_it_costs_without_them(
@@ -600,6 +601,7 @@ async def test_a_claim_behind_a_million_foreign_jobs_costs_what_it_costs_without
     assert large.buffers <= 1.1 * small.buffers + levels
 
 
+@pytest.mark.row(39)
 @pytest.mark.parametrize("planned", PLANNED)
 async def test_a_look_reads_each_lane_once_however_much_it_holds(counts: Counts, planned: str) -> None:
     look, _claim = counts.by_plan[planned]["look and claim"]
@@ -608,6 +610,7 @@ async def test_a_look_reads_each_lane_once_however_much_it_holds(counts: Counts,
     assert look.buffers <= lanes * (2 * 3 + 1) + 10
 
 
+@pytest.mark.row(39)
 @pytest.mark.parametrize("planned", PLANNED)
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_a_batch_costs_the_same_in_a_large_store(counts: Counts, operation: str, planned: str) -> None:

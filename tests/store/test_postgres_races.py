@@ -202,6 +202,7 @@ async def test_two_blockers_ending_at_once_free_it_once(world: World) -> None:
 # -- a chain is removed ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.row(34)
 async def test_a_chain_that_continues_while_it_is_deleted_goes_with_its_next_step(world: World) -> None:
     claimed, step = await world.running(), new()
     async with world.transaction() as first:
@@ -215,6 +216,7 @@ async def test_a_chain_that_continues_while_it_is_deleted_goes_with_its_next_ste
     assert (await world.store.stats()).count(task=step.task) == 0
 
 
+@pytest.mark.row(34)
 async def test_a_job_that_continues_while_it_is_deleted_is_chained(world: World) -> None:
     claimed, step = await world.running(), new()
     async with world.transaction() as first:
@@ -241,6 +243,7 @@ async def test_a_waiter_about_to_be_created_keeps_its_chain_from_being_deleted(w
     assert await world.state(step.id) is (State.SUCCEEDED if ended else State.READY)
 
 
+@pytest.mark.row(34)
 async def test_a_chain_reopened_while_it_is_pruned_is_kept(world: World) -> None:
     claimed, step = await world.running(), new()
     await world.store.settle([settlement(claimed, Continued(step))])

@@ -159,6 +159,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
+@pytest.mark.row(27)
 @pytest.mark.parametrize(("when", "status"), [("opened", 7), ("made", 0)])
 def test_a_forked_child_may_use_only_a_store_that_it_opened_itself(path: str, when: str, status: int) -> None:
     command = [sys.executable, "-c", FORKING, path, when]
@@ -182,6 +183,7 @@ def begin_writing(file: sqlite3.Connection) -> None:
     file.execute("UPDATE holdfast_meta SET number = number + 1")
 
 
+@pytest.mark.row(27)
 async def test_a_busy_file_is_unavailable_after_the_time_out(path: str, long_write: sqlite3.Connection) -> None:
     async with opened(path, busy_timeout=0.05) as store:
         begin_writing(long_write)
@@ -193,6 +195,7 @@ async def test_a_busy_file_is_unavailable_after_the_time_out(path: str, long_wri
         assert [answer.status for answer in await store.enqueue(jobs(1))] == ["created"]
 
 
+@pytest.mark.row(27)
 async def test_a_write_waits_for_the_one_before_it(path: str, long_write: sqlite3.Connection) -> None:
     async with opened(path) as store:
         begin_writing(long_write)
@@ -321,6 +324,7 @@ async def test_nothing_is_enqueued_into_a_deleted_file(path: str) -> None:
     assert not Path(path).exists()  # noqa: ASYNC240  a test's own file
 
 
+@pytest.mark.row(27)
 async def test_a_replaced_file_is_noticed_and_the_new_one_left_unharmed(path: str) -> None:
     async with opened(path) as store:
         await store.enqueue(jobs(3))
@@ -391,6 +395,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.row(27)
 @pytest.mark.parametrize("lines", [1, 2, 9, 40])
 async def test_what_a_killed_process_was_told_is_there(path: str, lines: int) -> None:
     enqueued, settled = _killed_after(path, lines)
@@ -441,6 +446,7 @@ writer.write(operation)
 """
 
 
+@pytest.mark.row(27)
 async def test_a_process_killed_inside_a_write_leaves_nothing_of_it_and_no_lock(path: str) -> None:
     _killed_in_the_middle(path)
     async with opened(path, busy_timeout=0.5) as store:

@@ -63,6 +63,7 @@ def scanned(lines: list[str]) -> set[str]:
     return found - NOT_TABLES
 
 
+@pytest.mark.row(39)
 @pytest.mark.parametrize("name", [name for name in statements() if not name.startswith("find")])
 def test_statement_finds_its_rows_by_an_index(name: str) -> None:
     statement = _sql.sql(name).replace("{ids}", "?, ?")

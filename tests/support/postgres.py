@@ -37,7 +37,7 @@ import asyncpg
 from tests.support.daemon import Daemon, StartError, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable, Sequence
 
 _T = TypeVar("_T")
 
@@ -178,16 +178,29 @@ class PostgresServer(Server, Daemon):
     """A server with its own data directory, started by this process and gone with it.
 
     `durable=True` sets it up as for real data (fsync and enough memory to measure with); otherwise it is set up for speed.
-    `settings` are added to, and win over, the ones chosen here.
+    `settings` are added to, and win over, the ones chosen here. Clients of the address `admit` are let in as well. `prefix` is
+    a command that runs the server, as `env NAME=value` does. Its data are kept in `data`, or else in a folder of its own.
     """
 
-    def __init__(self, major: int, *, durable: bool = False, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        major: int,
+        *,
+        durable: bool = False,
+        settings: dict[str, str] | None = None,
+        admit: str | None = None,
+        prefix: Sequence[str] = (),
+        data: Path | None = None,
+    ) -> None:
         if major not in installations():
             raise MissingServer([major])
         Server.__init__(self, major, "")
         Daemon.__init__(self, f"pg{major}", end_with=signal.SIGQUIT, identity=_unprivileged())
         self._installation = installations()[major]
         self._settings = _COMMON_SETTINGS | (_DURABLE_SETTINGS if durable else _TEST_SETTINGS) | (settings or {})
+        self._admit = admit
+        self._prefix = prefix
+        self._given_data = data
 
     def restart(self, *, immediate: bool = False) -> None:
         """Stop and start on the same port and data. `immediate` skips the checkpoint, as a crash would: recovery follows."""
@@ -209,6 +222,9 @@ class PostgresServer(Server, Daemon):
         command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
         if self._spawn(command).wait() != 0:
             raise StartError(self._why("initdb failed"))
+        if self._admit is not None:
+            with (self._data / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {self._admit}/32 trust\n")
 
     def _launch(self, programs: Path, *, port: int | None = None) -> None:
         """Start the postmaster, again on another port when somebody took the free one in between."""
@@ -216,7 +232,7 @@ class PostgresServer(Server, Daemon):
             chosen = port or free_port()
             self._admin_url = f"postgresql://{_SUPERUSER}@127.0.0.1:{chosen}/postgres"
             options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
-            command = [str(programs / "postgres"), "-D", str(self._data), "-p", str(chosen), *options]
+            command = [*self._prefix, str(programs / "postgres"), "-D", str(self._data), "-p", str(chosen), *options]
             already_logged = len(self.log)
             if self._wait_until_ready(self._start_process(command)):
                 return
@@ -226,12 +242,12 @@ class PostgresServer(Server, Daemon):
         raise StartError(self._why("the server did not start"))
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait for the word "ready" that the postmaster writes into its pid file: what pg_ctl waits for, too."""
+        """Wait for the word that the postmaster writes into its pid file, on a standby another: what pg_ctl waits for, too."""
         deadline = time.monotonic() + _START_SECONDS
         while process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(OSError):
                 lines = (self._data / "postmaster.pid").read_text().splitlines()
-                if len(lines) > 7 and lines[0] == str(process.pid) and lines[7].strip() == "ready":
+                if len(lines) > 7 and lines[0] == str(process.pid) and lines[7].strip() in ("ready", "standby"):
                     return True
             time.sleep(0.01)
         return False
@@ -242,7 +258,7 @@ class PostgresServer(Server, Daemon):
     @property
     def _data(self) -> Path:
         assert self._home is not None
-        return self._home / "data"
+        return self._given_data or self._home / "data"
 
 
 class PostgresServers:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 import pydantic
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -100,6 +101,7 @@ ANYTHING = _codec(Any)
 ANY_RESULT = _result_codec(Any)
 
 
+@pytest.mark.row(31)
 @settings(max_examples=400, deadline=None)
 @given(_nested())
 @example([[[None]] * 30])
@@ -321,6 +323,7 @@ _ANNOTATIONS: list[Any] = [
 _CODECS = [(_codec(annotation), _result_codec(annotation)) for annotation in _ANNOTATIONS]
 
 
+@pytest.mark.row(31)
 @settings(max_examples=500, deadline=None)
 @given(_recipes, st.sampled_from(range(len(_CODECS))))
 def test_hostile_values_are_accepted_or_refused_and_never_crash(recipe: tuple[str, Any], chosen: int) -> None:

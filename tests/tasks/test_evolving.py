@@ -227,6 +227,7 @@ async def test_a_job_stored_before_the_change_runs_after_it(app: Holdfast) -> No
     assert [job.result for job in await drain(app)] == ["Good day Ada", "Hi Bob"]
 
 
+@pytest.mark.row(33)
 async def test_a_job_of_a_newer_version_waits_at_no_cost_for_a_worker_that_can(app: Holdfast, clock: FakeClock) -> None:
     @app.task(name="greet", retry=1)
     async def greet(name: str) -> str:

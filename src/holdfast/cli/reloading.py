@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.embedded import embedding
 from holdfast.cli.output import OK, note
+from holdfast.runtime.executor import boot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,9 +74,13 @@ class _Child:
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Start it in a group of its own: a terminal's Ctrl-C would reach it beside what is passed on, and two abort."""
+        """Start it in a group of its own: a terminal's Ctrl-C would reach it beside what is passed on, and two abort.
+
+        When this process is killed, the kernel asks it to stop: nobody else would.
+        """
         self._asked = False
-        self._process = subprocess.Popen(self._command, process_group=0)  # noqa: S603  our own program
+        command = [sys.executable, boot.__file__, "worker", str(os.getpid()), *self._command]
+        self._process = subprocess.Popen(command, process_group=0)  # noqa: S603  our own program
 
     def ask(self) -> None:
         """Ask it to stop."""

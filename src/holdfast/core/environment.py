@@ -51,6 +51,10 @@ class Environment(Protocol):
         """Start a thread."""
         ...
 
+    def alarm(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Have `call` called after some time, by a thread that nobody can block; returns what calls it off."""
+        ...
+
 
 class LoopThread(Protocol):
     """A thread with an event loop of its own, which runs one coroutine to its end."""

@@ -20,6 +20,8 @@ SETTLED: Final = "settled_jobs"
 """By event."""
 CONCURRENT: Final = "concurrent_jobs"
 """A level, not a sum."""
+HINTED: Final = "hints_arrive"
+"""A level: 1 while hints of other processes arrive, 0 while it finds new jobs by polling alone."""
 
 
 class Counters(Protocol):

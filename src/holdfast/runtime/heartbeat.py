@@ -70,6 +70,7 @@ class Heartbeat:
         self._environment = base.environment
         self._backoff = base.outage.backoff()
         self._counters = base.counters
+        self._notifier = base.notifier
         self._watchdog = watchdog
         self._abort = abort
         self._enable = enable
@@ -227,6 +228,7 @@ class Heartbeat:
         now = self._environment.monotonic()
         if now < self._beat_at:
             return
+        self._counters.level(count.HINTED, int(self._notifier.healthy))
         counters = msgspec.json.encode(self._counters.snapshot()).decode()
         try:
             signal = await store.beat(Beat(worker=self._worker.id, counters=counters))

@@ -57,11 +57,12 @@ class Reaper:
         self._store = base.store
         self._notifier = base.notifier
         self._counters = base.counters
+        self._outage = base.outage
         self._tasks = tasks
 
     async def tick(self) -> float | None:
         """Reap a batch; returns at once for more."""
-        reaped = await self._store.reap(BATCH, tasks=self._tasks)
+        reaped = await self._store.reap(BATCH, tasks=self._tasks, up_for=self._outage.undisturbed())
         for one in reaped:
             self._counters.add(count.RECOVERED, label=one.write.event)
             context = {"job_id": str(one.job_id), "task": one.task, "attempt": one.attempt}

@@ -16,6 +16,9 @@ LONGEST_REST: Final = 5.0
 FLAPPING: Final = 10.0
 """Seconds after the end of an outage in which another one is told of only when it lasts: a full disk still lets one read."""
 LASTING: Final = 1.0
+HOPELESS: Final = 600.0
+"""Seconds after which a store that fails again and again, and answers in between, counts as one that is within reach: else
+nobody would ever see to what the dead have left."""
 QUIET: Final = 1.0
 """Seconds without a failure after which an outage is over: what was under way when it began may still succeed in its midst."""
 
@@ -34,11 +37,28 @@ class Outage:
         """Whether something has failed that is not over yet."""
         self._told = False
         self._ended = -FLAPPING
+        self._flaps = False
+        """Whether the store has answered in the midst of the outage, and failed again."""
+        self._back_since: float | None = None
+        """When the last outage was over that lasted."""
 
     @property
     def going_on(self) -> bool:
         """Whether the store was unreachable when last tried."""
         return self._since is not None and self._answered is None
+
+    def undisturbed(self) -> float | None:
+        """Return for how many seconds the store has been within reach; `None`: there was no outage that lasted.
+
+        Leases that lapse in an outage say nothing about who holds them. One that is over in a moment costs no lease.
+        """
+        with self._lock:
+            now = self._environment.monotonic()
+            if self._since is not None and self._flaps and now - self._since >= HOPELESS:
+                return None
+            if self._since is not None and (self._answered or now) - self._since >= LASTING:
+                return now - (self._answered or now)
+            return None if self._back_since is None else now - self._back_since
 
     def backoff(self) -> Backoff:
         """Return what one loop rests by; each has its own, for the failures of the others say nothing about it."""
@@ -49,7 +69,8 @@ class Outage:
         with self._lock:
             now = self._environment.monotonic()
             if self._since is None:
-                self._since, self._told, self._noted = now, False, True
+                self._since, self._told, self._noted, self._flaps = now, False, True, False
+            self._flaps = self._flaps or self._answered is not None
             self._last, self._answered = now, None
             tells = not self._told and (now - self._ended >= FLAPPING or now - self._since >= LASTING)
             self._told = self._told or tells
@@ -69,6 +90,8 @@ class Outage:
             if now - self._last < QUIET:
                 return
             lasted, tells = self._answered - self._since, self._told
+            if lasted >= LASTING:
+                self._back_since = self._answered
             self._since, self._answered, self._told, self._noted = None, None, False, False
             if tells:
                 self._ended = now

@@ -7,7 +7,9 @@ guarded by the slot; the others find it moved. The store's clock decides what is
 from __future__ import annotations
 
 import logging
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from datetime import timezone as fixed
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.worker")
 
 SOONEST: Final = 0.005
+SECOND: Final = timedelta(seconds=1)
+BETWEEN_CHANGES: Final = timedelta(hours=12)
+"""No zone moves its clock twice in so short a time."""
+FAR: Final = timedelta(days=50 * 366)
+"""A cron that does not come true in so long a time never does; cronsim gives up as late."""
 ON_TIME: Final = 60.0
 """A slot that is found due within this many seconds is on time; an older one was missed."""
 
@@ -36,13 +43,13 @@ ON_TIME: Final = 60.0
 def check_cron(task: str, cron: str, timezone: str) -> None:
     """Refuse a cron expression or a time zone that cannot be read; `BadTask` says why."""
     try:
-        zone = ZoneInfo(timezone)
+        ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise BadTask(
             f"task {task!r}: timezone={timezone!r} is not known here; use a name such as 'UTC' or 'Europe/Berlin'"
         ) from None
     try:
-        next(CronSim(cron, datetime.now(zone)))
+        next(slots_after(cron, timezone, datetime.now(UTC)))
     except CronSimError as error:
         raise BadTask(
             f"task {task!r}: cron={cron!r} does not parse ({error}). Five fields are expected: minute hour day month weekday, "
@@ -59,21 +66,93 @@ def slots_after(cron: str, timezone: str, moment: datetime) -> Iterator[datetime
     it, one in the repeated hour runs once; `*/…` jobs follow the clock on the wall.
     """
     zone = ZoneInfo(timezone)
-    utc = ZoneInfo("UTC")
-    for slot in CronSim(cron, moment.astimezone(zone)):
-        yield slot.astimezone(utc)
+    moment = moment.astimezone(UTC)
+    walk = CronSim(cron, moment.astimezone(zone))
+    for slot in _on_the_wall(cron, zone, moment) if walk.fixup_tz is None else walk:
+        if slot.astimezone(UTC) > moment:  # in the hour that comes again, a fixed hour has its slots in the first pass
+            yield slot.astimezone(UTC)
 
 
 def last_slot(cron: str, timezone: str, moment: datetime) -> datetime:
-    """Return the last slot that is not after a moment, in UTC."""
-    later = (moment + timedelta(seconds=1)).astimezone(ZoneInfo(timezone))
-    before = next(slot for slot in CronSim(cron, later, reverse=True) if slot <= moment).astimezone(ZoneInfo("UTC"))
-    # looking back misses a slot in the hour that daylight saving repeats: from there on look forward
-    for slot in slots_after(cron, timezone, before):
-        if slot > moment:
-            break
-        before = slot
-    return before
+    """Return the last slot that is not after a moment, in UTC: the last that `slots_after` would have yielded up to then."""
+    zone = ZoneInfo(timezone)
+    moment = moment.astimezone(UTC)
+    by_the_wall = CronSim(cron, moment.astimezone(zone)).fixup_tz is None
+    slot = _back_on_the_wall(cron, zone, moment) if by_the_wall else _back_by_the_hour(cron, zone, moment)
+    if slot is None:
+        raise LookupError(f"cron {cron!r} in {timezone} has no slot in the {FAR.days} days before {moment}")
+    return slot.astimezone(UTC)
+
+
+def _on_the_wall(cron: str, zone: ZoneInfo, moment: datetime) -> Iterator[datetime]:
+    """Yield the slots of a cron that follows the clock on the wall: stretch by stretch, between two changes of that clock.
+
+    Within a stretch the clock is plain. cronsim alone would step over a change by whole hours, and where the clock is moved by
+    half an hour (Lord Howe) go on at half past: the slots of that day at other minutes would be missing.
+    """
+    begin = moment.replace(microsecond=0) + SECOND
+    end = begin + FAR
+    while begin < end:
+        for slot in CronSim(cron, (begin - SECOND).astimezone(_plain(zone, begin))):
+            if (reached := _unmoved(zone, begin, slot)) != slot:
+                begin = reached + SECOND
+                break
+            yield slot
+            begin, end = slot, slot + FAR
+        else:
+            return
+
+
+def _back_on_the_wall(cron: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
+    """Return the last slot up to a moment of a cron that follows the clock on the wall, by the same stretches.
+
+    cronsim alone, looking back over a change that is not on the full hour (Chatham), would never return.
+    """
+    end = moment.replace(microsecond=0)
+    begin = end - FAR
+    while end > begin:
+        slot = next(CronSim(cron, (end + SECOND).astimezone(_plain(zone, end)), reverse=True), None)
+        if slot is None:
+            return None
+        if (reached := _unmoved(zone, end, slot)) == slot:
+            return slot
+        end = reached - SECOND
+    return None
+
+
+def _back_by_the_hour(cron: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
+    """Return the last slot up to a moment of a cron with fixed hours.
+
+    The last time that fits, as the wall shows it, is found without regard to changes. It has come by now, but in a gap it came
+    later than it says, and in an hour that came again times after it came before: from there on look forward.
+    """
+    shown = moment.astimezone(zone).replace(tzinfo=UTC, microsecond=0, fold=0)
+    fits = next(CronSim(cron, shown + SECOND, reverse=True), None)
+    if fits is None:
+        return None
+    begin = min(fits.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)) - SECOND
+    return max(takewhile(lambda slot: slot <= moment, slots_after(cron, zone.key, begin)), default=None)
+
+
+def _plain(zone: ZoneInfo, moment: datetime) -> fixed:
+    """Return the clock that a zone has at a moment, never to be moved."""
+    return fixed(moment.astimezone(zone).utcoffset() or timedelta())
+
+
+def _unmoved(zone: ZoneInfo, begin: datetime, end: datetime) -> datetime:
+    """Return the last second, on the way from `begin` to a later or earlier `end`, before the clock of a zone is moved."""
+    shift = begin.astimezone(zone).utcoffset()
+    step = BETWEEN_CHANGES if begin < end else -BETWEEN_CHANGES
+    same = begin
+    while same != end:
+        other = end if abs(end - same) <= BETWEEN_CHANGES else same + step
+        if other.astimezone(zone).utcoffset() != shift:
+            while abs(other - same) > SECOND:
+                middle = (same + (other - same) / 2).replace(microsecond=0)
+                same, other = (middle, other) if middle.astimezone(zone).utcoffset() == shift else (same, middle)
+            return same
+        same = other
+    return end
 
 
 class Scheduler:

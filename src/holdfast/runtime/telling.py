@@ -8,8 +8,10 @@ import os
 import traceback
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT
 from holdfast.core.redact import redact
 from holdfast.core.states import Event, State
+from holdfast.core.text import clean
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -29,6 +31,9 @@ _LEVELS: Final = {
     Event.RESCHEDULE_LATER: logging.INFO,
 }
 """What is worth a line; the rest is for those who look closely."""
+LONGEST: Final = 2 * TRACEBACK_LIMIT
+"""Characters of a traceback that are looked at. To take out what must not be seen holds the interpreter, and with it the
+heartbeat: for minutes, where a handler raises 100 MB. Twice what is kept, so that a secret which is cut in two is not kept."""
 
 
 def tell(attempt: Attempt, write: Write, error: BaseException | None) -> None:
@@ -46,14 +51,18 @@ def tell_too_late(attempt: Attempt, error: BaseException) -> None:
     """Log an error of a handler that came after its transaction had settled the job: it changes nothing."""
     if isinstance(error, asyncio.CancelledError):  # it was asked to stop
         return
-    text = f"{attempt}: raised {type(error).__name__} after its transaction had settled it, which changes nothing: {error}"
+    said = clean(str(error), MESSAGE_LIMIT)
+    text = f"{attempt}: raised {type(error).__name__} after its transaction had settled it, which changes nothing: {said}"
     logger.warning("%s", redact(f"{text}\n{user_traceback(error)}".rstrip()), extra=attempt.context)
 
 
 def user_traceback(error: BaseException) -> str:
-    """Return the traceback of an error from the first line of the user's code on; empty where none of it is theirs."""
+    """Return the traceback of an error from the first line of the user's code on; empty where none of it is theirs.
+
+    What no store and no log could take is cut or replaced.
+    """
     frames = _beyond_own(error.__traceback__)
-    return "" if frames is None else "".join(traceback.format_exception(type(error), error, frames))
+    return "" if frames is None else clean("".join(traceback.format_exception(type(error), error, frames)), LONGEST)
 
 
 def _beyond_own(frames: TracebackType | None) -> TracebackType | None:

@@ -2,9 +2,10 @@
 
     boot.py child   SOCKET PARENT            become the child of a `process` slot
     boot.py program REPORT PARENT ARGV …     become a program; a failure to do so is told to the descriptor REPORT
+    boot.py worker  PARENT ARGV …            become a worker; asked to stop, not killed, when who watches over it ends
 
-Either is killed by the kernel when the worker ends. The new process sees to that itself: in a `preexec_fn` it would mean to
-fork a worker full of threads and to copy its page tables.
+The first two are killed by the kernel when the worker ends. A new process sees to that itself: in a `preexec_fn` it would mean
+to fork a worker full of threads and to copy its page tables.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ NOT_RUN = 127
 
 def main() -> None:
     """Become what the arguments say."""
+    if sys.argv[1] == "worker":
+        _end_with(int(sys.argv[2]), signal.SIGTERM)
+        os.execvp(sys.argv[3], sys.argv[3:])  # noqa: S606  our own program
     role, descriptor, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    _die_with(parent)
+    _end_with(parent, signal.SIGKILL)
     if role == "child":
         del sys.argv[1:]
         _child(descriptor)
@@ -28,12 +32,12 @@ def main() -> None:
         _program(descriptor, sys.argv[4:])
 
 
-def _die_with(parent: int) -> None:
-    """Have this process killed when the thread that started it ends. Kept when it executes a program."""
+def _end_with(parent: int, number: signal.Signals) -> None:
+    """Have this process sent a signal when the thread that started it ends. Kept when it executes a program."""
     try:
         import ctypes  # noqa: PLC0415  not every Python has it
 
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     except (ImportError, OSError, AttributeError):
         return  # no Linux: a child still notices that its socket is closed
     if os.getppid() != parent:

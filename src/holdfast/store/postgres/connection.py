@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MIXED_UP: Final = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
+"""A prepared statement is not where it was left, or somebody else's is there: a pooler lends a server's process to many."""
+
 UNAVAILABLE: Final = (
+    *MIXED_UP,
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.PostgresSystemError,
@@ -33,7 +38,7 @@ UNAVAILABLE: Final = (
     asyncpg.LockNotAvailableError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
-"""Not the statement's fault: the server is away, full, restarting, a replica, or the socket is dead."""
+"""Not the statement's fault: the server is away, full, restarting, a replica, behind a pooler, or the socket is dead."""
 
 NOT_AWAY: Final = (
     asyncpg.ReadOnlySQLTransactionError,
@@ -54,6 +59,10 @@ CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 MOST_CONFLICTS: Final = 20
 
+LONGEST_IDLE: Final = 10.0
+"""Seconds that a transaction with leases in its hand may stand still between two statements; then the server ends it. A process
+that was frozen there would keep them from everybody, for as long as it is frozen: who reaps skips what is locked."""
+
 MOST_KEPT: Final = 2
 """Connections that are kept at hand between operations: to have one from the driver's pool and to give it back costs the client
 about as much as a short statement."""
@@ -63,6 +72,15 @@ KEPT_SECONDS: Final = 300.0
 
 LEVEL: Final = {"default_transaction_isolation": "read committed"}
 """What every protocol here relies on, whatever the database or the role says: a statement sees what was committed before it."""
+
+NOTICING: Final = {
+    "tcp_keepalives_idle": "15",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+"""Has the server hang up within 30 s on a client that is gone without a word, as after a power cut or with a broken network.
+By itself it waits for two hours, and as long stays locked what the client's last transaction has written."""
 
 RESET: Final = (
     "RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); "
@@ -104,10 +122,11 @@ class Connections:
         self._connect_for = connect_for
         self._timeout = timeout
         self._prepare = prepare
+        self._begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; {may_idle(min(timeout, LONGEST_IDLE))}"
         self._lent = lent
         """Whether others run statements of their own: for as long as they like, and leaving session state behind."""
         self._asks = prepare
-        """Whether the level is asked for with the connection; poolers refuse settings that they do not know."""
+        """Whether settings are asked for with the connection; poolers refuse those that they do not know."""
         self._begins = False
         """Whether the level has to be said with each transaction, also around a statement that is one of its own."""
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -136,7 +155,7 @@ class Connections:
         while True:
             try:
                 return await self._made()
-            except REFUSED as error:
+            except (*REFUSED, *MIXED_UP) as error:
                 raise self._unavailable(error, started) from error
             except UNAVAILABLE as error:
                 if self._asks and isinstance(error, asyncpg.ProtocolViolationError):
@@ -162,7 +181,7 @@ class Connections:
             command_timeout=None if self._lent else self._timeout,
             reset=_reset if self._lent else _keep,
             statement_cache_size=100 if self._prepare else 0,
-            server_settings={"application_name": "holdfast"} | (LEVEL if self._asks else {}),
+            server_settings={"application_name": "holdfast"} | (LEVEL | NOTICING if self._asks else {}),
         )
         try:
             await pool
@@ -235,8 +254,9 @@ class Connections:
         try:
             result = await operation(connection)
         except BaseException as error:
-            if isinstance(error, (TimeoutError, asyncio.CancelledError)):
-                # whether the statement still runs cannot be asked over a line that may be dead: it is not used again
+            if isinstance(error, (TimeoutError, asyncio.CancelledError, asyncpg.InternalClientError)):
+                # whether the statement still runs cannot be asked over a line that may be dead: it is not used again. Nor is
+                # one on which the server has ended the session, but whose end the driver has not seen yet
                 connection.terminate()
             await pool.release(connection)
             raise
@@ -320,11 +340,17 @@ class Connections:
         await self.run(lambda connection: connection.execute(sql, *args))
 
     async def in_transaction(self, operation: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run `operation` inside one transaction."""
+        """Run `operation` inside one transaction. The server ends it when this process stands still in its midst."""
 
         async def work(connection: Connection) -> T:
-            async with connection.transaction(isolation="read_committed"):
-                return await operation(connection)
+            await connection.execute(self._begin)
+            try:
+                result = await operation(connection)
+            except BaseException as error:
+                await _undo(connection, error)
+                raise
+            await connection.execute("COMMIT")
+            return result
 
         return await self._run(work)
 
@@ -345,10 +371,14 @@ class Connections:
 
     def _unavailable(self, error: BaseException, started: float) -> StoreUnavailable:
         fix = "Check that the server runs there and accepts connections"
-        if isinstance(error, NOT_AWAY):
+        if isinstance(error, asyncpg.DiskFullError):
+            fix = "Its disk is full: make room there. Workers then go on by themselves"
+        elif isinstance(error, NOT_AWAY):
             fix = ""
         elif isinstance(error, REFUSED):
             fix = "Check the names of database and role in the URL, and the password"
+        elif isinstance(error, MIXED_UP):
+            fix = "A pooler in transaction mode (PgBouncer) seems to stand between: add ?prepare=off to the URL"
         return StoreUnavailable(self.target, self._environment.monotonic() - started, _cause(error), fix=fix)
 
 
@@ -364,6 +394,21 @@ async def _reset(connection: asyncpg.Connection[asyncpg.Record]) -> None:
     await connection.execute(RESET)
 
 
+def may_idle(seconds: float) -> str:
+    """Return what has the server end a transaction that is open and stands still for so long."""
+    return f"SET LOCAL idle_in_transaction_session_timeout = {round(1000 * seconds)}"
+
+
+async def _undo(connection: Connection, error: BaseException) -> None:
+    """Undo a transaction after an error. A connection that cannot be asked to is closed, which undoes it too."""
+    if isinstance(error, (TimeoutError, asyncio.CancelledError)):
+        return  # what it does now is not known: whoever lent it closes it
+    try:
+        await connection.execute("ROLLBACK")
+    except Exception:  # noqa: BLE001  the first error tells more
+        connection.terminate()
+
+
 async def _keep(_connection: object) -> None:
     """Keep a returned connection as it is: nothing here leaves session state, and a reset costs a round trip."""
 
@@ -371,6 +416,8 @@ async def _keep(_connection: object) -> None:
 def _cause(error: BaseException) -> str:
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         return "it is a read-only replica: connect to the primary"
+    if isinstance(error, (*MIXED_UP, asyncpg.DiskFullError)):  # server and driver add what is said better here
+        return str(error).partition("\n")[0]
     return str(error).rstrip(".") or type(error).__name__
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -96,13 +97,15 @@ class Housekeeping(Working):
     async def reap(self, limit: int, *, tasks: frozenset[str] = frozenset(), up_for: float | None = None) -> list[Reaped]:
         """Settle lapsed leases by the policy stored with each job."""
         lapsed, server_up_for = await self._lapsed()
-        undisturbed = [server_up_for]
+        # A server that is to start yet has had its clock set back, which tells nothing: jobs shall not wait for that moment.
+        undisturbed = [server_up_for] if server_up_for >= 0 else []
         if up_for is not None:
             undisturbed.append(up_for)
         if self._db.back_since is not None:
             undisturbed.append(self._environment.monotonic() - self._db.back_since)
         # Ripe ones first, then the bound: long leases that are still left alone must not stand before short ones.
-        ids = [job_id for job_id, known in lapsed if known.lease_ms <= min(undisturbed) * 1000]
+        longest = 1000 * min(undisturbed, default=math.inf)
+        ids = [job_id for job_id, known in lapsed if known.lease_ms <= longest]
         if not ids or limit <= 0:
             return []
         rows = await self._db.fetch(self._sql("SELECT * FROM {schema}.lapsed($1)"), ids[:MOST_LAPSED])

@@ -248,9 +248,11 @@ def _numbered(columns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple("no" if name == "number" else name for name in columns)
 
 
-async def load(url: str, environment: Environment, schema: str, work: Callable[[Load], Awaitable[None]]) -> None:
+async def load(
+    url: str, environment: Environment, schema: str, work: Callable[[Load], Awaitable[None]], *, prepare: bool = True
+) -> None:
     """Run `work` on a schema that is empty, made if it is missing. All of it happens, the schema included, or nothing."""
-    connections = Connections(url, environment, size=1, connect_for=5.0, timeout=HALF_A_DAY, prepare=True)
+    connections = Connections(url, environment, size=1, connect_for=5.0, timeout=HALF_A_DAY, prepare=prepare)
     await connections.open()
     try:
 

@@ -75,12 +75,14 @@ def latest() -> int:
     return migrations()[-1][0]
 
 
-async def migrate(url: str, environment: Environment, *, schema: str = "holdfast", connect_for: float = 5.0) -> tuple[int, int]:
+async def migrate(
+    url: str, environment: Environment, *, schema: str = "holdfast", connect_for: float = 5.0, prepare: bool = True
+) -> tuple[int, int]:
     """Create the schema or bring it up to date; returns the version before and after.
 
     Atomic, and safe when several processes do it at once: an advisory lock makes them take turns.
     """
-    connections = Connections(url, environment, size=1, connect_for=connect_for, timeout=600.0, prepare=True)
+    connections = Connections(url, environment, size=1, connect_for=connect_for, timeout=600.0, prepare=prepare)
     await connections.open()
     try:
         return await connections.in_transaction(lambda connection: upgrade(connection, schema, connections.target))

@@ -148,6 +148,9 @@ def _translate(path: str, waited: float, error: sqlite3.Error) -> StoreUnavailab
             f"{path} is damaged ({error}). Stop all workers, keep a copy, and salvage it with: "
             f"sqlite3 {path} .recover | sqlite3 recovered.db"
         )
+    if code == sqlite3.SQLITE_FULL:
+        fix = "Make room on it. Workers then go on by themselves"
+        return StoreUnavailable(path, waited, "its disk is full, and nothing was written", fix=fix)
     if code == sqlite3.SQLITE_READONLY:
         return StoreUnavailable(path, waited, "the file is not writable for this user")
     if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH):

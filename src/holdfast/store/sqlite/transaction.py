@@ -38,7 +38,7 @@ class Cap:
     """How long a transaction may be open, and the one lock under which anything happens in it.
 
     The lock lets the end of the time come between two statements, never into one: those of the runtime's thread, of
-    the handler's own, and of the timer take turns.
+    the handler's own, and of the alarm take turns.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -183,7 +183,7 @@ class CappedConnection(sqlite3.Connection):
 
 
 class SqliteTransaction:
-    """The port's `Transaction`. Whatever it has not committed when its time is over is undone, by a thread of its own.
+    """The port's `Transaction`. Whatever it has not committed when its time is over is undone, by an alarm.
 
     `turn_over` is called on the event loop as soon as others may write again, `ended` when connection and thread are gone.
     """
@@ -208,8 +208,7 @@ class SqliteTransaction:
         self._turn_over = turn_over
         self._on_end = ended
         self._cap = Cap(longest)
-        self._timer = threading.Timer(longest, self._run_out)
-        self._timer.daemon = True
+        self._call_off: Callable[[], None] | None = None
         self._runner = environment.runner("holdfast-sqlite-transaction")
         self._place = Place(path)
         self._fence = Fence()
@@ -247,7 +246,7 @@ class SqliteTransaction:
                     if not is_busy(error) or self._given_up or time.monotonic() >= deadline:
                         raise
             connection.begun = True
-        self._timer.start()
+        self._call_off = self._environment.alarm(self._cap.seconds, self._run_out)
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -331,14 +330,15 @@ class SqliteTransaction:
 
     def _close(self) -> None:
         self._closed = True
-        self._timer.cancel()
         self._runner.close()
+        if self._call_off is not None:  # only now: it is the thread that sets it
+            self._call_off()
         self._undo()
         self._release()
         self._on_end(self)
 
     def _run_out(self) -> None:
-        """End the time; the timer's thread does, so that neither a blocked event loop nor a long statement can put it off."""
+        """End the time; the alarm's thread does, so that neither a blocked event loop nor a long statement can put it off."""
         self._cap.over = True
         with contextlib.suppress(sqlite3.Error):  # it has just ended
             if self._connection is not None:

@@ -42,6 +42,7 @@ BEGIN
 
     IF p_tasks IS NOT NULL THEN
         v_tids := claim_fifo(p_lanes, p_marks, p_limit, p_tasks, v_paused);
+        v_now := clock_timestamp();  -- it may have waited for its turn: a lease begins when it is taken
         SELECT array_agg(r.job_id), bool_or(r.moved) INTO v_ids, v_some_moved FROM ready r WHERE r.ctid = ANY (v_tids);
     ELSE
         SELECT array_agg(r.tid), array_agg(r.job_id), bool_or(r.moved) INTO v_tids, v_ids, v_some_moved

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.faults import tasks
+from tests.faults.conftest import fleet
 from tests.support.postgres import MAJORS, PostgresServer
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.faults.support import Fleet
+
+__all__ = ["fleet"]
 
 WATCHED = 10.5
 """Seconds: every loop of a worker but the slowest comes by at least twice."""

@@ -1,0 +1,258 @@
+"""What the fleet stands on: a PostgreSQL server or a SQLite file, with tables of the user's own beside the jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import signal
+import sqlite3
+import time
+from abc import ABC, abstractmethod
+from contextlib import AsyncExitStack, closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from holdfast import StoreUnavailable, connect
+from holdfast.core.states import State
+from holdfast.store.port import JobFilter
+from lab.soak.proxy import Way
+from tests.support.postgres import MAJORS, PostgresServer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.store.port import Stats, Store
+
+TABLES: Final = (
+    "CREATE TABLE ledger (job text NOT NULL, attempt int NOT NULL, amount int NOT NULL)",
+    "CREATE TABLE orders (job text PRIMARY KEY, number bigint NOT NULL)",
+)
+SERVER_NOTES_SLOTS: Final = (
+    "CREATE TABLE public.fired (slot double precision NOT NULL, job text NOT NULL)",
+    """
+    CREATE FUNCTION public.note_slot() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO public.fired (slot, job) VALUES (extract(epoch FROM NEW.last_at), NEW.last_job);
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER note_slot AFTER UPDATE OF last_job ON holdfast.schedule FOR EACH ROW WHEN (NEW.last_job IS NOT NULL)
+    EXECUTE FUNCTION public.note_slot()
+    """,
+)
+"""A job does not know which slot it was made for, and its schedule only knows the last: a trigger writes down each."""
+FILE_NOTES_SLOTS: Final = (
+    "CREATE TABLE fired (slot REAL NOT NULL, job TEXT NOT NULL)",
+    """
+    CREATE TRIGGER note_slot AFTER UPDATE OF last_job ON holdfast_schedule WHEN NEW.last_job IS NOT NULL
+    BEGIN
+        INSERT INTO fired (slot, job) VALUES (NEW.last_at / 1e6, lower(hex(NEW.last_job)));
+    END
+    """,
+)
+MOST_HELD: Final = 1000
+AWAY: Final = (
+    StoreUnavailable,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.OperatorInterventionError,
+    OSError,
+)
+"""What is raised while the server is away, or coming back."""
+
+
+class Server(PostgresServer):
+    """A server that can be made to crash, and to come back."""
+
+    def crash(self) -> None:
+        """End it at once, without a checkpoint."""
+        self._end_process(signal.SIGQUIT)
+
+    def come_back(self) -> None:
+        """Start it on the same port and data."""
+        self._launch(self._programs(), port=urlsplit(self._admin_url).port)
+
+
+class Ground(ABC):
+    """A store, past every fault that is injected on the way of others."""
+
+    name = ""
+    url = ""
+    store: Store
+    ways: dict[str, Way]
+
+    @abstractmethod
+    async def __aenter__(self) -> Self: ...
+
+    @abstractmethod
+    async def __aexit__(self, *_: object) -> None: ...
+
+    @abstractmethod
+    async def way(self, place: str) -> str:
+        """Return the URL by which a process reaches the store."""
+        ...
+
+    @abstractmethod
+    async def query(self, text: str) -> list[tuple[Any, ...]]:
+        """Run a statement on the database of the jobs, committed at once."""
+        ...
+
+    @abstractmethod
+    def version(self) -> str:
+        """Return what the store is, for the record."""
+        ...
+
+    async def held(self, worker: str, kind: str | None = None) -> list[tuple[str, int]]:
+        """Return the jobs that a worker holds, optionally those of one kind, each with its attempt."""
+
+        async def look() -> list[tuple[str, int]]:
+            page = await self.store.find(JobFilter(states=frozenset({State.RUNNING})), limit=MOST_HELD)
+            held = [view for view in page.jobs if view.worker_name == worker and kind in (None, view.task)]
+            return [(str(view.id), view.attempt) for view in held]
+
+        held: list[tuple[str, int]] = await patiently(look)
+        return held
+
+    async def stats(self) -> Stats | None:
+        """Return the counts, nothing while the store does not answer."""
+        try:
+            return await asyncio.wait_for(self.store.stats(), 5.0)
+        except (StoreUnavailable, TimeoutError):
+            return None
+
+
+async def patiently(ask: Callable[[], Awaitable[Any]], within: float = 60.0) -> Any:
+    """Ask until the store answers."""
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            return await ask()
+        except AWAY:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.2)
+
+
+class PostgresGround(Ground):
+    """A server of our own, with a way to it for each process."""
+
+    name = "postgres"
+
+    def __init__(self, folder: Path) -> None:  # noqa: ARG002  a server has a folder of its own
+        self.server = Server(MAJORS[-1], durable=True)
+        self.ways = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.server.start)
+        self.url = await asyncio.to_thread(self.server.create_database, "soak")
+        self.store = connect(self.url)
+        await self.store.open()
+        for text in (*TABLES, *SERVER_NOTES_SLOTS):
+            await self.query(text)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+        await self.store.close()
+        await asyncio.to_thread(self.server.stop)
+
+    async def way(self, place: str) -> str:
+        """Return the URL of a proxy of this process's own."""
+        self.ways[place] = await self._stack.enter_async_context(Way(self.url))
+        return self.ways[place].url
+
+    async def query(self, text: str) -> list[tuple[Any, ...]]:
+        """Run a statement on a connection of its own."""
+
+        async def run() -> list[tuple[Any, ...]]:
+            connection = await self.connection()
+            try:
+                return [tuple(row) for row in await connection.fetch(text)]
+            finally:
+                await connection.close(timeout=5)
+
+        answer: list[tuple[Any, ...]] = await patiently(run)
+        return answer
+
+    async def connection(self) -> asyncpg.Connection[asyncpg.Record]:
+        """Return a connection past the proxies, in the name of nobody that is struck."""
+        return await asyncpg.connect(self.url, timeout=10, server_settings={"application_name": "soak"})
+
+    def version(self) -> str:
+        """Return the version of the server."""
+        return f"PostgreSQL {self.server.execute('SHOW server_version')[0][0]}"
+
+
+class SqliteGround(Ground):
+    """A file."""
+
+    name = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "jobs.db"
+        self.url = f"sqlite:///{self.path}"
+        self.ways = {}
+
+    async def __aenter__(self) -> Self:
+        self.store = connect(self.url)
+        await self.store.open()
+        for text in (*TABLES, *FILE_NOTES_SLOTS):
+            await self.query(text)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.store.close()
+
+    async def way(self, place: str) -> str:  # noqa: ARG002  all go the same way
+        """Return the URL of the file: there is nothing between."""
+        return self.url
+
+    async def query(self, text: str) -> list[tuple[Any, ...]]:
+        """Run a statement in a thread."""
+        return await asyncio.to_thread(self._query, text)
+
+    def _query(self, text: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
+            return connection.execute(text).fetchall()
+
+    def version(self) -> str:
+        """Return the version of the library."""
+        return f"SQLite {sqlite3.sqlite_version}"
+
+    def writable(self) -> bool:
+        """Tell whether nobody is inside a write."""
+        with closing(sqlite3.connect(self.path, timeout=0.3, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            connection.execute("ROLLBACK")
+            return True
+
+    def writer(self) -> int | None:
+        """Return the id of the process that is inside a write, by the locks that the kernel shows."""
+        shared = Path(f"{self.path}-shm")
+        with suppress(OSError):
+            node = shared.stat().st_ino
+            for line in Path("/proc/locks").read_text().splitlines():
+                words = line.split()
+                if words[3:4] == ["WRITE"] and words[5].endswith(f":{node}") and words[6] == WRITE_LOCK:
+                    return int(words[4])
+        return None
+
+
+WRITE_LOCK: Final = "120"
+"""The byte of the shared memory file that a writer has locked."""
+
+GROUNDS: Final[dict[str, Callable[[Path], Ground]]] = {"postgres": PostgresGround, "sqlite": SqliteGround}
+
+
+def machine() -> dict[str, Any]:
+    """Return what figures depend on, and nothing that tells whose machine it is."""
+    return {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
