@@ -110,6 +110,22 @@ async def test_a_broken_lease_that_nobody_recovered_does_not_add_up(store: Store
     assert [problem.job for problem in account.problems] == [plan[3].id]
 
 
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_lease_was_not_broken_where_its_outcome_was_on_its_way(
+    store: Store, plan: list[Planned], *, late: bool
+) -> None:
+    ended = next(planned for planned in plan if planned.task == "quick")
+    await end_as_intended(store, [planned for planned in plan if planned is not ended])
+    claimed = await claim(store, ended)
+    if late:
+        await store.rewind(60)
+    write = settle(Succeeded(ended.result or ""), claimed.policy.retry, claimed.failures, claimed.claimed_at, lambda: 0.5)
+    await store.settle([Settlement(claimed.lease, write)])
+    account = await take_account(store, plan, killed=NOTHING_HELD["killed"], frozen=Blow("worker-2", {ended.id: 1}))
+    assert account.frozen_holding == int(late)
+    assert [problem.job for problem in account.problems] == ([ended.id] if late else [])
+
+
 async def test_a_part_that_was_done_twice_does_not_add_up(store: Store, plan: list[Planned]) -> None:
     picture = next(planned for planned in plan if planned.task == "render")
     kept, redone = "part 1", "part 2"

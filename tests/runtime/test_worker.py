@@ -240,6 +240,7 @@ async def test_a_thread_checkpoints_and_sees_its_parts_again(app: Holdfast) -> N
         assert await handle.result(timeout=WAIT) == 7
 
 
+@pytest.mark.row(36)
 async def test_concurrency_is_never_exceeded_and_fully_used(app: Holdfast) -> None:
     running = most = 0
     full = asyncio.Event()
@@ -262,6 +263,7 @@ async def test_concurrency_is_never_exceeded_and_fully_used(app: Holdfast) -> No
     assert most == 3
 
 
+@pytest.mark.row(36)
 async def test_a_worker_takes_no_more_jobs_than_it_has_room_for(app: Holdfast) -> None:
     go = asyncio.Event()
 
@@ -279,6 +281,7 @@ async def test_a_worker_takes_no_more_jobs_than_it_has_room_for(app: Holdfast) -
 
 
 @pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.row(33)
 async def test_unknown_tasks_wait_and_others_pass_them(make_app: Callable[..., Holdfast]) -> None:
     producer, consumer = make_app(), make_app()
 
@@ -299,6 +302,7 @@ async def test_unknown_tasks_wait_and_others_pass_them(make_app: Callable[..., H
 
 
 @pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.row(33)
 async def test_args_that_no_longer_decode_wait_at_no_cost(make_app: Callable[..., Holdfast]) -> None:
     producer, consumer = make_app(), make_app()
 
@@ -356,6 +360,7 @@ async def test_a_thread_sees_why_it_should_stop(app: Holdfast) -> None:
     assert seen == ["canceled"]
 
 
+@pytest.mark.row(7)
 async def test_an_attempt_is_stopped_at_its_time_out(app: Holdfast) -> None:
     @app.task(timeout=0.2, retry=1)
     async def endless() -> None:
@@ -415,6 +420,7 @@ async def test_a_job_deleted_under_its_handler_stops_it(app: Holdfast) -> None:
     assert counters.total(STALE) >= 1
 
 
+@pytest.mark.row(41)
 async def test_stopping_lets_running_jobs_finish_and_gives_the_others_back(app: Holdfast) -> None:
     started, go = asyncio.Event(), asyncio.Event()
 
@@ -438,6 +444,7 @@ async def test_stopping_lets_running_jobs_finish_and_gives_the_others_back(app: 
     assert (await handles[1].view()).failures == 0
 
 
+@pytest.mark.row(41)
 async def test_what_does_not_finish_in_time_is_aborted_and_released_free(app: Holdfast) -> None:
     started = asyncio.Event()
 
@@ -543,11 +550,12 @@ async def test_a_worker_that_was_disabled_claims_nothing_until_enabled(app: Hold
         worker._heartbeat.hurry()
         await until(lambda: not worker._claimer.enabled)
         handle = await work.enqueue()
+        before = datetime.now(UTC)
         await store.enable(worker.id)
-        assert await handle.state() is State.READY
         worker._heartbeat._beat_at = 0.0
         worker._heartbeat.hurry()
         await handle.result(timeout=WAIT)
+        assert [attempt.started_at > before for attempt in (await handle.report()).attempts] == [True]
 
 
 async def test_the_registry_shows_a_worker_and_its_end(app: Holdfast) -> None:

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from holdfast.demo.plan import Planned
-    from holdfast.store.port import EventView, JobView, Part, Store, WorkerView
+    from holdfast.store.port import AttemptView, EventView, JobView, Part, Store, WorkerView
 
 LAPSES: Final = frozenset({Event.EXPIRE, Event.EXPIRE_LATER, Event.EXPIRE_FAIL, Event.EXPIRE_CANCEL})
+OUTCOMES: Final = frozenset({Event.SUCCEED, Event.FAIL, Event.RETRY, Event.RETRY_LATER})
+"""How the attempts of the demonstration's own tasks end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 async def take_account(store: Store, plan: Sequence[Planned], *, killed: Blow | None, frozen: Blow | None) -> Account:
     """Read what became of every job of the plan, and of the leases that were broken."""
     entries = await _entries(store, plan)
+    killed, frozen = (blow and _dealt(blow, entries) for blow in (killed, frozen))
     stale = _stale_writes(await store.workers())
     problems = [problem for entry in entries for problem in _problems(entry)]
     wrong = {problem.job for entry in entries if not entry.lost for problem in _wrong(entry)}
@@ -109,6 +112,7 @@ class _Entry:
     planned: Planned
     view: JobView | None
     events: Sequence[EventView]
+    attempts: Sequence[AttemptView]
     parts: Sequence[Part]
 
     @property
@@ -123,6 +127,7 @@ async def _entries(store: Store, plan: Sequence[Planned]) -> list[_Entry]:
             planned,
             view,
             await store.events(planned.id) if view else (),
+            await store.attempts(planned.id) if view else (),
             await store.parts(planned.id) if view and view.task == "render" else (),
         )
         for planned, view in zip(plan, views, strict=True)
@@ -196,6 +201,17 @@ def made_before(part: Part, attempt: int) -> bool:
     if part.state is not PartState.COMPLETED or part.data is None:
         return False
     return msgspec.json.decode(part.data, type=_Made).attempt < attempt
+
+
+def _dealt(blow: Blow, entries: Sequence[_Entry]) -> Blow:
+    """Leave out the leases that their worker had ended in time: the outcome was on its way when the worker was struck."""
+    ended = {
+        (entry.planned.id, view.attempt)
+        for entry in entries
+        for view in entry.attempts
+        if view.event in OUTCOMES and not view.late
+    }
+    return Blow(blow.worker, {job_id: attempt for job_id, attempt in blow.broken.items() if (job_id, attempt) not in ended})
 
 
 def _unrecovered(blow: Blow, entries: Sequence[_Entry]) -> Iterator[Problem]:

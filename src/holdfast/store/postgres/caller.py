@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from holdfast.errors import BadJob, BadSetting, HoldfastError, SchemaError, SchemaMissing, StoreUnavailable
 from holdfast.store.port import Settled
 from holdfast.store.postgres import scripts
+from holdfast.store.postgres.connection import LONGEST_IDLE
 from holdfast.store.postgres.schema import quoted
 
 if TYPE_CHECKING:
@@ -29,9 +30,15 @@ UNDO: Final = "ROLLBACK TO SAVEPOINT holdfast"
 """One name for all: the server takes the innermost savepoint of that name, and ours are always closed again."""
 
 MARK: Final = "SET LOCAL holdfast.job = 'begun'"
-MARKED: Final = "SELECT current_setting('holdfast.job', true) = 'begun'"
+MARKED: Final = (
+    "SELECT current_setting('holdfast.job', true) = 'begun', "
+    f"set_config('idle_in_transaction_session_timeout', '{1000 * LONGEST_IDLE:.0f}', true)"
+)
 """What dies with the transaction in which it was set. A savepoint would, too, but within one a transaction refuses to be given
-another isolation level; so it would after a SELECT of set_config."""
+another isolation level; so it would after a SELECT of set_config.
+
+From there on the transaction has a lease in its hand, and nothing is to come but its commit: the server ends one that stands
+still. Before, its handler may take its time."""
 
 NOT_THERE: Final = ("3F000", "42P01", "42883")
 """No such schema, table, function."""
@@ -111,6 +118,8 @@ class PostgresCaller:
         self._channel = channel
         self._target = target
         self._marked = False
+        self._holding = SAVEPOINT
+        """What comes before a statement that takes a lease in hand."""
 
     @property
     def connection(self) -> Any:
@@ -139,14 +148,14 @@ class PostgresCaller:
     async def prove(self, lease: Lease) -> Settled:
         """Hold a lease in place until the end."""
         await self._check_same()
-        return await self._run(scripts.prove(lease))
+        return await self._run(scripts.prove(lease), before=self._holding)
 
     async def settle(self, settlement: Settlement) -> Settled:
         """End an attempt."""
         await self._check_same()
         then = [settlement.then] if settlement.then is not None else []
         try:
-            [answer] = await self._run(scripts.settle([settlement]), then)
+            [answer] = await self._run(scripts.settle([settlement]), then, before=self._holding)
         except scripts.NextKeyTaken:
             return Settled.KEY_TAKEN
         return answer
@@ -174,10 +183,17 @@ class PostgresCaller:
         with suppress(Exception):
             await self._line.rollback()
 
-    async def _run(self, script: scripts.Script[T], jobs: Sequence[NewJob] = (), caps: Mapping[str, int] | None = None) -> T:
+    async def _run(
+        self,
+        script: scripts.Script[T],
+        jobs: Sequence[NewJob] = (),
+        caps: Mapping[str, int] | None = None,
+        *,
+        before: str = SAVEPOINT,
+    ) -> T:
         """Run a script inside a savepoint."""
         self._check_open()
-        await self._plainly(self._line.run(SAVEPOINT))
+        await self._plainly(self._line.run(before))
         try:
             answer = await scripts.drive(script, self._fetch)
             await self._line.run(RELEASE)
@@ -217,7 +233,7 @@ class PostgresCaller:
         """Refuse to end an attempt in another transaction than the one that was begun here."""
         self._check_not_ended()
         if self._marked:
-            [[same]] = await self._plainly(self._line.fetch(MARKED, []))
+            [[same, _]] = await self._plainly(self._line.fetch(MARKED, []))
             if not same:
                 raise ended_inside()
 

@@ -81,12 +81,14 @@ class Holding(Handle):
         """Run a fenced write that answers (job_id, late) for what it applied.
 
         A statement must not see one job twice: the second writer of a job would overwrite itself, or match the token
-        of the first. Batches with repeats go in several statements of one transaction.
+        of the first. Batches with repeats go in several statements of one transaction; all others in one statement, which
+        leaves no moment in which a worker could be frozen with leases in its hand.
         """
+        rounds = without_repeats(leases)
         answers = [Settled.STALE] * len(leases)
 
         async def work(connection: Connection) -> None:
-            for keep in without_repeats(leases):
+            for keep in rounds:
                 ids, tokens = columns([leases[i] for i in keep])
                 rows = {row[0]: row[1] for row in await connection.fetch(self._sql(template), ids, tokens, *values(keep))}
                 for i in keep:
@@ -94,7 +96,7 @@ class Holding(Handle):
                     answers[i] = Settled.STALE if late is None else Settled.LATE if late else Settled.APPLIED
 
         if leases:
-            await self._db.in_transaction(work)
+            await (self._db.run if len(rounds) == 1 else self._db.in_transaction)(work)
         return answers
 
     async def log(self, lines: Sequence[LogLine]) -> list[Settled]:

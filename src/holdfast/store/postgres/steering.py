@@ -113,7 +113,8 @@ class Steering(Handle):
                     answers.append(Answer.NOT_FOUND if row is None else Answer(row[1]))
 
         if job_ids:
-            await self._db.in_transaction(work)
+            alone = len(set(job_ids)) == len(job_ids)
+            await (self._db.run if alone else self._db.in_transaction)(work)
             self._lanes.look_soon()
         return answers
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import BadSetting, StoreUnavailable
 from holdfast.store.postgres.asyncpg_line import AsyncpgLine
-from holdfast.store.postgres.caller import PostgresCaller, ended_inside
+from holdfast.store.postgres.caller import SAVEPOINT, PostgresCaller, ended_inside
+from holdfast.store.postgres.connection import LONGEST_IDLE, may_idle
 from holdfast.store.postgres.handle import Handle
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class PostgresTransaction(PostgresCaller):
         self._connections = connections
         self._held: Connection | None = connection
         self._timeout = timeout
+        self._holding = f"{may_idle(min(timeout, LONGEST_IDLE))}; {SAVEPOINT}"
         self._calls: list[Callable[[], None]] = []
 
     async def begin(self) -> None:
