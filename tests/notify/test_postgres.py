@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import asyncpg
+import psycopg
 import pytest
 
 from holdfast import Holdfast
@@ -398,13 +399,18 @@ async def fill(connection: asyncpg.Connection[asyncpg.Record]) -> None:
 
 
 async def enqueues(url: str) -> None:
+    """Enqueue, alone and in transactions of the caller's own."""
     app = Holdfast(url)
 
     @app.task(name="note")
     async def note() -> None: ...
 
-    job = await note.enqueue()
-    assert await job.state() == "ready"
+    jobs = [await note.enqueue()]
+    async with session(url) as connection, connection.transaction():
+        jobs.append(await note.options(conn=connection).enqueue())
+    async with await psycopg.AsyncConnection.connect(url) as line:
+        jobs.append(await note.options(conn=line).enqueue())
+    assert [await job.state() for job in jobs] == ["ready"] * 3
     await app.close()
 
 

@@ -40,6 +40,9 @@ another isolation level; so it would after a SELECT of set_config.
 From there on the transaction has a lease in its hand, and nothing is to come but its commit: the server ends one that stands
 still. Before, its handler may take its time."""
 
+TELL: Final = "SELECT pg_notify($1::text, $2::text) WHERE pg_notification_queue_usage() < 0.5"
+"""The server has room for 8 GB of notifications, so that half of it is not filled between this and the commit."""
+
 NOT_THERE: Final = ("3F000", "42P01", "42883")
 """No such schema, table, function."""
 UNAVAILABLE: Final = ("08", "25006", "53", "55P03", "57", "58")
@@ -167,12 +170,13 @@ class PostgresCaller:
     async def tell(self, text: str) -> None:
         """Send the text of a hint with the transaction; the server drops repetitions within one.
 
-        Not in one of two phases: it would be lost for the hint's sake, and workers find the jobs at their next look.
+        Not in one of two phases, nor where the server's room for notifications runs out, as it does behind somebody who listens
+        and stays in a transaction: the commit would fail for the hint's sake, and workers find the jobs at their next look.
         """
         self._check_open()
         if self._line.two_phase():
             return
-        await self._plainly(self._line.fetch("SELECT pg_notify($1::text, $2::text)", [self._channel, text]))
+        await self._plainly(self._line.fetch(TELL, [self._channel, text]))
 
     async def commit(self) -> None:
         """Commit. `StoreUnavailable`: the outcome is unknown."""
