@@ -135,7 +135,10 @@ async def version(connection: Connection, schema: str) -> int:
 
 
 async def check(connection: Connection, schema: str, target: str, *, create: bool) -> None:
-    """Make sure that the schema is the one this code works with; create a missing one if `create`."""
+    """Make sure that the schema is the one this code works with; create a missing one if `create`.
+
+    Inside the caller's transaction: all of it, or nothing.
+    """
     found = await version(connection, schema)
     if found == latest():
         return
@@ -149,8 +152,7 @@ async def check(connection: Connection, schema: str, target: str, *, create: boo
     if not create:
         raise SchemaMissing(f"there is no Holdfast schema {schema!r} at {target}. Create it with: holdfast migrate URL")
     try:
-        async with connection.transaction():
-            await upgrade(connection, schema, target)
+        await upgrade(connection, schema, target)
     except asyncpg.InsufficientPrivilegeError as error:
         raise SchemaMissing(
             f"there is no Holdfast schema {schema!r} at {target}, and this role may not create it ({error}). "

@@ -30,7 +30,9 @@ class PostgresStore(Scheduling, Registry, Holding, Housekeeping, Steering, Chain
         """Connect and check the schema."""
         await self._db.open()
         try:
-            await self._db.run(lambda connection: schemas.check(connection, self._schema, self._db.target, create=self._create))
+            await self._db.in_transaction(
+                lambda connection: schemas.check(connection, self._schema, self._db.target, create=self._create)
+            )
         except BaseException:
             await self._db.close()
             raise
