@@ -100,12 +100,12 @@ async def test_transactions_of_handlers_and_batches_are_begun_as_they_must_be(st
 async def test_a_pooler_that_takes_no_settings_is_asked_for_none(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, *, strict: bool
 ) -> None:
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute("DROP SCHEMA IF EXISTS holdfast CASCADE")
     if strict:  # then the level is said with each transaction
-        connection = await asyncpg.connect(postgres_url)
-        await connection.execute(
-            f'ALTER DATABASE "{database_of(postgres_url)}" SET default_transaction_isolation = serializable'
-        )
-        await connection.close()
+        name = database_of(postgres_url)
+        await connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_isolation = serializable')
+    await connection.close()
     asked: list[dict[str, str]] = []
     create_pool = asyncpg.create_pool
 
