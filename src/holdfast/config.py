@@ -47,6 +47,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The queues a worker serves; `None`: all."""
     prefetch: int = 0
     """Jobs a worker may hold beyond its slots."""
+    capabilities: tuple[str, ...] | None = None
+    """What a worker has that some jobs require; `None`: nothing in particular."""
     poll: float | None = None
     """Seconds between two looks for work; `None`: every minute where notifications arrive, every second where none do."""
     shutdown_timeout: float = 30.0
@@ -240,14 +242,19 @@ def _whole(least: int) -> Callable[[object], int]:
     return read
 
 
-def _names(value: object) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
-        raise ValueError(f"must be names such as mail,video, not {value!r}")
-    names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
-    if not names:
-        raise ValueError("names no queue: leave it out to serve all")
-    return names
+def _names(none: str) -> Callable[[object], tuple[str, ...]]:
+    """Return a reader of names; `none` is what it says where there are none."""
+
+    def read(value: object) -> tuple[str, ...]:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
+            raise ValueError(f"must be names such as mail,video, not {value!r}")
+        names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+        if not names:
+            raise ValueError(none)
+        return names
+
+    return read
 
 
 def _seconds(value: object) -> float:
@@ -287,8 +294,9 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "url": _text,
     "app": _text,
     "concurrency": _whole(1),
-    "queues": _names,
+    "queues": _names("names no queue: leave it out to serve all"),
     "prefetch": _whole(0),
+    "capabilities": _names("names no capability: leave it out"),
     "poll": _poll,
     "shutdown_timeout": _seconds,
     "log_level": _one_of(*LOG_LEVELS),

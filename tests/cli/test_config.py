@@ -52,6 +52,7 @@ def test_pyproject_is_read_where_there_is_no_file_of_our_own(tmp_path: Path) -> 
         ('log_format = "xml"', "log_format must be one of console, json"),
         ('retention_failed = "always"', "retention_failed must be a duration such as 7d, or never"),
         ("queues = []", "queues names no queue"),
+        ('capabilities = ","', "capabilities names no capability"),
         ("url = 3", "url must be a text"),
         ("url = ", "holdfast.toml is not valid TOML"),
     ],

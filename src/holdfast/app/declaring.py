@@ -18,6 +18,7 @@ from holdfast.tasks.options import (
     TaskOptions,
     choice,
     declaring,
+    names_of,
     priority_of,
     retry_of,
     seconds,
@@ -25,7 +26,7 @@ from holdfast.tasks.options import (
 from holdfast.tasks.task import AsyncTask, CommandTask, SyncTask, Task, check_importable, task_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import timedelta
 
     from holdfast.core.classify import Verdict
@@ -56,6 +57,7 @@ class Declaring(Producing):
         on_conflict: OnConflict | Literal["skip", "replace", "debounce"] = OnConflict.SKIP,
         expires_in: float | timedelta | None = None,
         tags: Sequence[str] = (),
+        requires: Collection[str] = (),
         cron: str | None = None,
         timezone: str = "UTC",
         missed: Missed | Literal["latest", "all", "skip"] = Missed.LATEST,
@@ -70,15 +72,17 @@ class Declaring(Producing):
         `retry` is a `Retry`, a budget of attempts, or `None` for endless retries. `timeout` bounds one attempt, `lease` is
         how long a silent worker keeps a job. `executor` is async, thread, process, command or outside; by default a function
         that awaits runs async, any other in a thread. `key` (text with `{arg}` fields, or a function of the args) makes jobs
-        unique while they are live. `cron` makes it periodic, in `timezone`. `version` is that of its args: `@task.upgrade(1)`
-        brings stored ones of version 1 to the next. `continues_with` names the tasks that a step of it may continue with;
-        names may be declared later. `atomic` makes each attempt one transaction (`job.tx`). Raises `BadTask` for what cannot
-        work.
+        unique while they are live. `requires` names capabilities that a worker must have to claim them. `cron` makes it
+        periodic, in `timezone`. `version` is that of its args: `@task.upgrade(1)` brings stored ones of version 1 to the
+        next. `continues_with` names the tasks that a step of it may continue with; names may be declared later. `atomic`
+        makes each attempt one transaction (`job.tx`). Raises `BadTask` for what cannot work.
         """
         if function is not None:
             raise BadTask("@app.task needs its parentheses: write @app.task()")
         if isinstance(tags, str):
             raise BadTask(f"tags={tags!r} is one text: write tags=[{tags!r}]")
+        if isinstance(requires, str):
+            raise BadTask(f"requires={requires!r} is one text: write requires={{{requires!r}}}")
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             label = task_name(function) if name is None else name
@@ -97,6 +101,7 @@ class Declaring(Producing):
                     on_conflict=choice(OnConflict, on_conflict, "on_conflict", label),
                     expires_in=None if expires_in is None else seconds(expires_in),
                     tags=tuple(tags),
+                    requires=names_of(requires),
                     cron=cron,
                     timezone=timezone,
                     missed=choice(Missed, missed, "missed", label),

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.app.declaring import Declaring
 from holdfast.errors import BadSetting
-from holdfast.tasks.options import Executor
+from holdfast.tasks.options import Executor, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from holdfast.runtime.counters import Counters
     from holdfast.runtime.worker import RunningWorker
@@ -32,6 +32,7 @@ class Holdfast(Declaring):
         concurrency: int = 20,
         queues: Sequence[str] | None = None,
         name: str | None = None,
+        capabilities: Collection[str] = (),
         delay: float = 0.0,
         prefetch: int = 0,
         poll: float | None = None,
@@ -43,9 +44,10 @@ class Holdfast(Declaring):
     ) -> RunningWorker:
         """Return a worker for the declared tasks: `async with app.worker(concurrency=20): …`, or `await worker.serve()`.
 
-        `queues` limits it to some queues. `prefetch` lets it hold more short jobs than it has slots. `delay` is a rest after
-        each claim. `poll` is how often it looks for itself: every minute while hints arrive and every second otherwise.
-        `retention` says how long it lets ended jobs stand, instead of the app's.
+        `queues` limits it to some queues. `capabilities` are what it has that some jobs require. `prefetch` lets it hold
+        more short jobs than it has slots. `delay` is a rest after each claim. `poll` is how often it looks for itself: every
+        minute while hints arrive and every second otherwise. `retention` says how long it lets ended jobs stand, instead of
+        the app's.
         """
         from holdfast import __version__  # noqa: PLC0415  a circle otherwise
         from holdfast.runtime.worker import RunningWorker  # noqa: PLC0415  only workers need all of it
@@ -53,11 +55,14 @@ class Holdfast(Declaring):
 
         if isinstance(queues, str):
             raise BadSetting(f"queues={queues!r} is one text: write queues=[{queues!r}]")
+        if isinstance(capabilities, str):
+            raise BadSetting(f"capabilities={capabilities!r} is one text: write capabilities={{{capabilities!r}}}")
         options = WorkerOptions(
             name=name or f"{socket.gethostname()}:{os.getpid()}",
             version=__version__,
             concurrency=concurrency,
             queues=None if queues is None else frozenset(queues),
+            capabilities=names_of(capabilities),
             prefetch=prefetch,
             delay=delay,
             poll=60.0 if poll is None else poll,

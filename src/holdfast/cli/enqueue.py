@@ -42,6 +42,7 @@ def enqueue(
     on_conflict: str | None = None,
     expires_in: str | None = None,
     tag: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    requires: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     wait: Yes = False,
     timeout: str | None = None,
     common: Common = COMMON,
@@ -79,6 +80,8 @@ def enqueue(
         End it as canceled if it still waits then.
     tag
         A tag; may be given several times.
+    requires
+        A capability that its worker must have; may be given several times.
     wait
         Wait for its end and print its result.
     timeout
@@ -89,7 +92,7 @@ def enqueue(
     _check_order(task, args, more, target)
     text = _valid(sys.stdin.read() if args == "-" else args)
     options = _options(
-        {"queue": queue, "key": key, "tags": tag or None},
+        {"queue": queue, "key": key, "tags": tag or None, "requires": requires or None},
         priority=priority,
         delay=delay,
         run_at=run_at,

@@ -297,7 +297,7 @@ def _served(situation: Situation) -> list[Reason]:
             Reason(
                 code="missing_capability",
                 text=f"none of the {len(serving)} live worker(s) that serve it has {', '.join(view.requires)}",
-                fix="start a worker with these capabilities",
+                fix=f"start one that has: holdfast worker MODULE:APP --capabilities {','.join(view.requires)}",
             )
         ]
     return _busy(situation, able)

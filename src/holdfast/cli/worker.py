@@ -15,6 +15,7 @@ def worker(
     queues: str | None = None,
     concurrency: int | None = None,
     prefetch: int | None = None,
+    capabilities: str | None = None,
     name: str | None = None,
     reload: Yes = False,
     log_format: str | None = None,
@@ -38,6 +39,8 @@ def worker(
         Slots: how many jobs run at the same time.
     prefetch
         How many jobs it may hold beyond its slots, for short jobs.
+    capabilities
+        What it has that some jobs require, separated by commas: gpu,nvenc.
     name
         What it is called in lists; else host and process.
     reload
@@ -54,6 +57,7 @@ def worker(
         "queues": queues,
         "concurrency": concurrency,
         "prefetch": prefetch,
+        "capabilities": capabilities,
         "log_format": log_format,
         "log_level": log_level,
         "shutdown_timeout": shutdown_timeout,

@@ -35,6 +35,7 @@ async def _serve(app: Holdfast, loaded: Loaded, name: str | None) -> None:
         concurrency=settings.concurrency,
         queues=settings.queues,
         name=name,
+        capabilities=settings.capabilities or (),
         prefetch=settings.prefetch,
         poll=settings.poll,
         shutdown_timeout=settings.shutdown_timeout,

@@ -15,7 +15,7 @@ from holdfast.core.job import BlockerPolicy, NewJob, OnConflict, Policy, Unique
 from holdfast.errors import BadArgs, BadJob, BadTask
 from holdfast.tasks.group import Group
 from holdfast.tasks.handle import Handle
-from holdfast.tasks.options import JobOptions, Using, priority_of, retry_of, seconds
+from holdfast.tasks.options import JobOptions, Using, names_of, priority_of, retry_of, seconds
 from holdfast.tasks.values import short
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ class BoundTask(Generic[P, R]):
             "policy": Policy(retry, timeout, _choice(BlockerPolicy, changes["on_blocker_failure"], "on_blocker_failure"))
             if "on_blocker_failure" in changes
             else Policy(retry, timeout),
-            "tags": _tags(changes.get("tags", declared.tags)),
+            "tags": _texts(changes.get("tags", declared.tags), "tags"),
+            "requires": names_of(_texts(changes.get("requires", declared.requires), "requires")),
             "trace": changes.get("trace"),
             "expires_in": _optional(expires_in),
             "after": tuple(_blockers(changes["after"])) if "after" in changes else (),
@@ -272,10 +273,10 @@ def _blockers(after: Any) -> Iterator[UUID]:
         raise BadJob(f"must be handles, chains, groups or ids of jobs, not {short(repr(after))}{hint}", path="after")
 
 
-def _tags(tags: Any) -> tuple[str, ...]:
-    if isinstance(tags, str) or not isinstance(tags, Iterable):
-        raise BadJob(f"must be a list of texts, not {tags!r}", path="tags")
-    return tuple(tags)
+def _texts(texts: Any, path: str) -> tuple[str, ...]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise BadJob(f"must be a list of texts, not {texts!r}", path=path)
+    return tuple(texts)
 
 
 def _choice(kind: type[Choice], value: str, path: str) -> Choice:

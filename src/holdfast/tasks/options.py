@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence  # noqa: TC003  dataclass fields, kept readable for introspection
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence  # noqa: TC003  dataclass fields, kept readable for introspection
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -84,6 +84,8 @@ class JobOptions(TypedDict, total=False):
     timeout: float | timedelta | None
     lease: float | timedelta
     tags: Sequence[str]
+    requires: Collection[str]
+    """Capabilities: only a worker that has all of them claims it."""
     trace: str
     after: After
     """What must end first: handles, chains, groups or ids. Their results reach the function in this order."""
@@ -120,6 +122,7 @@ class TaskOptions:
     on_conflict: OnConflict = OnConflict.SKIP
     expires_in: float | None = None
     tags: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
     cron: str | None = None
     timezone: str = "UTC"
     missed: Missed = Missed.LATEST
@@ -170,6 +173,11 @@ def priority_of(value: int | str) -> int:
             raise BadJob(f"{value!r} is none of {', '.join(PRIORITIES)}, nor a number from 0 to 9", path="priority")
         return PRIORITIES[value]
     return value
+
+
+def names_of(capabilities: Collection[str]) -> tuple[str, ...]:
+    """Return capabilities once each and in order: sets have none, and lanes are told apart by them."""
+    return tuple(sorted(set(capabilities), key=str))
 
 
 def retry_of(value: Retry | int | None) -> Retry:

@@ -193,6 +193,8 @@ class _Drainer:
             raise BadSetting(f"queues takes a list of names: queues=[{queues!r}]")
         self._world: World = app.world()
         self._queues = None if queues is None else frozenset(queues)
+        self._capabilities = frozenset(name for task in self._world.tasks.values() for name in task.options_declared.requires)
+        """All that the tasks require: a test shows what they do, and not where."""
         self._max_jobs = max_jobs
         self._raises = raises
         self._environment = self._world.environment
@@ -322,6 +324,7 @@ class _Drainer:
             tasks=frozenset(self._entries),
             limit=1,
             queues=self._queues,
+            capabilities=self._capabilities,
             look=True,
             first=first,
             retries_first=retries_first,
