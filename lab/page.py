@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.faults.catalogue import ROWS
+from lab.soak.books import Found, balance
+from lab.soak.diary import Told
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "reliability.md"
@@ -62,13 +64,20 @@ def runs(folder: Path = SOAKS) -> list[dict[str, Any]]:
 
 
 def lacking(kept: list[dict[str, Any]]) -> str | None:
-    """Return what is missing among the soaks: there must be a long one on PostgreSQL whose books balanced."""
-    if any(run["store"] == "postgres" and run["seconds"] >= LONG and run["ok"] is True for run in kept):
-        return None
-    return (
-        f"lab/results holds no soak of at least {LONG // 60} minutes on PostgreSQL that balanced: "
-        "./dev soak --minutes 30 --json lab/results/soak-postgres.json"
-    )
+    """Return what is missing among the soaks: a long one on PostgreSQL that balanced, and in each today's lines."""
+    if not any(run["store"] == "postgres" and run["seconds"] >= LONG and run["ok"] is True for run in kept):
+        return (
+            f"lab/results holds no soak of at least {LONG // 60} minutes on PostgreSQL that balanced: "
+            "./dev soak --minutes 30 --json lab/results/soak-postgres.json"
+        )
+    today = [line.what for line in balance(Told(), Found(jobs={}, counts={}))]
+    for run in kept:
+        if [line["what"] for line in run["books"]] != today:
+            return (
+                f"lab/results holds a soak on {run['store']} whose books are not those of today: "
+                f"run it again with --json lab/results/soak-{run['store']}.json"
+            )
+    return None
 
 
 def accepted(books: list[dict[str, Any]]) -> str:
@@ -81,7 +90,7 @@ def accepted(books: list[dict[str, Any]]) -> str:
 
 def _soak(run: dict[str, Any]) -> str:
     machine, books = run["machine"], run["books"]
-    injected = run["faults"]["all"]["injected"]
+    injected, left_out = run["faults"]["all"]["injected"], run.get("faults_left_out", {})
     wrong = [line["what"] for line in books if not line["ok"]]
     verdict = f"{len(books)} lines of the books, all balanced" if not wrong else f"NOT balanced: {', '.join(wrong)}"
     lines = [
@@ -93,12 +102,13 @@ def _soak(run: dict[str, Any]) -> str:
         f"- {verdict};",
         f"- {sum(run['refused_stale_writes'].values()):,} stale writes refused, {accepted(books)};",
         f"- {run['notes']['attempts after the first']:,} attempts were repetitions;",
-        f"- what the faults had left was finished in {run['drained_seconds']:.0f} s.",
+        f"- what the faults had left was finished in {run['drained_seconds']:.0f} s{'.' if not left_out else ';'}",
+        *[f"- left out: {name}: {why}." for name, why in left_out.items()],
         "",
-        "| fault | rows | injected | survived | recovery p50 | p99 | max |",
-        "|---|---|---|---|---|---|---|",
+        "| rows | fault | injected | survived | measured | recovery p50 | p99 | max |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    lines += [_fault(name, fault) for name, fault in sorted(run["faults"].items(), key=lambda one: one[0] == "all")]
+    lines += [_fault(name, fault) for name, fault in sorted(run["faults"].items(), key=_by_rows)]
     return "\n".join(lines)
 
 
@@ -106,7 +116,14 @@ def _fault(name: str, fault: dict[str, Any]) -> str:
     times = " | ".join(
         "" if fault[key] is None else f"{fault[key]:.1f} s" for key in ("p50_seconds", "p99_seconds", "max_seconds")
     )
-    return f"| {name} | {', '.join(fault['rows'])} | {fault['injected']} | {fault['survived']} | {times} |"
+    counts = f"{fault['injected']} | {fault['survived']} | {fault['measured']}"
+    return f"| {', '.join(fault['rows'])} | {name} | {counts} | {times} |"
+
+
+def _by_rows(one: tuple[str, dict[str, Any]]) -> tuple[bool, list[tuple[int, str]]]:
+    """Sort faults by their rows, and what is told of all of them last."""
+    name, fault = one
+    return name == "all", [(int(row.rstrip("b")), row) for row in fault["rows"]]
 
 
 def written(page: str) -> str:
@@ -122,14 +139,15 @@ def main() -> int:
     """Write the parts, or tell whether they are stale; returns the exit code."""
     if (missing := lacking(runs())) is not None:
         print(missing, file=sys.stderr)
+        return 1
     page = PAGE.read_text()
     fresh = written(page)
-    if "--check" in sys.argv[1:]:
-        if page != fresh:
-            print("docs/reliability.md is stale: run ./dev docs", file=sys.stderr)
-        return int(page != fresh or missing is not None)
-    PAGE.write_text(fresh)
-    return int(missing is not None)
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(fresh)
+    elif page != fresh:
+        print("docs/reliability.md is stale: run ./dev docs", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -20,10 +20,12 @@ class Row:
     """What a test of it asserts."""
     packages: tuple[str, ...] = ()
     """Debian packages that some of its tests need, and root with them."""
+    remark: str = ""
+    """What to know before it is run."""
 
 
-def _row(key: str, fault: str, holds: str, *packages: str) -> tuple[str, Row]:
-    return key, Row(key, fault, holds, packages)
+def _row(key: str, fault: str, holds: str, *packages: str, remark: str = "") -> tuple[str, Row]:
+    return key, Row(key, fault, holds, packages, remark)
 
 
 ROWS: Final = dict(
@@ -52,7 +54,13 @@ ROWS: Final = dict(
         _row("13", "a connection is half open", "found and replaced in less than a lease"),
         _row("14", "a worker is cut off from the database", "it stops its handlers before the lease ends", "iproute2"),
         _row("15", "handlers take every connection", "heartbeats and outcomes still go through"),
-        _row("16", "PgBouncer in transaction mode stands between", "everything works", "pgbouncer"),
+        _row(
+            "16",
+            "PgBouncer in transaction mode stands between",
+            "everything works",
+            "pgbouncer",
+            remark="(the whole conformance suite on either version of PostgreSQL: more than 2,000 tests)",
+        ),
         _row("17", "the connection that listens is silently dead", "jobs are picked up by polling; a metric shows it"),
         _row("18", "the queue of notifications is full, or a hint too large", "no enqueue fails because of a hint"),
         _row("19", "the clock of a worker is off, and steps", "nothing changes", "faketime"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ a SQLite file. Jobs of every kind are enqueued at a steady pace: in bulk, in the
 blockers, by the clock, with unique keys, with effects in the job's own transaction. Every few seconds something is killed,
 frozen, cut off or taken away. Producers write down what was acknowledged. Then everything is finished, every job is read with
 its event log, and the books must balance: nothing lost, nothing doubled, nothing stale. Ctrl-C ends the faults early and
-balances the books.
+balances the books; once more, or SIGTERM, gives up. Faults that need root or a Debian package which is not there are left out.
 
 The same seed draws the same faults and the same jobs; what they meet depends on the machine.
 
@@ -32,7 +33,7 @@ The same seed draws the same faults and the same jobs; what they meet depends on
   ./dev soak --minutes 1 --every 1         a fault every second
   ./dev soak --minutes 1 --only 1,11       only kills and lost answers
 
-Exit code: 0 when all books balance, 1 when one does not, 2 for wrong usage.
+Exit code: 0 when all books balance, 1 when one does not, 2 for wrong usage, 130 when it was given up.
 """
 
 
@@ -55,20 +56,25 @@ def _stores(asked: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _one(asked: argparse.Namespace, store: str, seed: int) -> Outcome:
-    from lab.soak.run import Settings, soak  # noqa: PLC0415  --help must be quick
+    from lab.soak.run import LeftOut, Settings, soak  # noqa: PLC0415  --help must be quick
 
     settings = Settings(asked.minutes, store, seed, asked.workers, asked.every, asked.rate, asked.only)
     print(f"soak of {asked.minutes:g} min on {store}, seed {seed}. Again: {settings.command}", flush=True)
-    outcome = asyncio.run(soak(settings))
+    try:
+        outcome = asyncio.run(soak(settings))
+    except LeftOut:
+        sys.exit(2)  # why was said already
     _tell(outcome)
     return outcome
 
 
 def _tell(outcome: Outcome) -> None:
     from lab.soak import telling  # noqa: PLC0415  as above
+    from lab.soak.recovery import ENOUGH  # noqa: PLC0415  as above
 
     settings = outcome.settings
-    print(f"\nfaults, and how long until what they took away was at work again ({outcome.missed} more met nobody)")
+    print(f"\nfaults, and how long until what they took away was at work again ({outcome.missed} more met nobody);")
+    print(f"those that took something away are measured, and p99 needs {ENOUGH} of them")
     print("\n".join(telling.faults_table(outcome.faults)))
     print(f"\nbooks of {outcome.jobs} jobs, {outcome.jobs / outcome.seconds:.0f} a second")
     print("\n".join(telling.books_table(outcome.books)))
@@ -98,7 +104,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", metavar="ROWS", help="only faults of these rows of the catalogue, as 1,11 (./dev faults --list)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--json", type=_writable, metavar="FILE", help="write all figures there")
     asked = parser.parse_args()
     if asked.workers < 1:
         parser.error("--workers must be at least 1")
@@ -113,6 +119,16 @@ def _arguments() -> argparse.Namespace:
     return asked
 
 
+def _writable(text: str) -> Path:
+    """Return the path of a file that can be written: it would be a pity to learn that after half an hour."""
+    path = Path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no file, or in a folder that does not exist")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text} cannot be written")
+    return path
+
+
 def _positive(text: str) -> float:
     number = float(text)
     if not number > 0:
@@ -123,5 +139,5 @@ def _positive(text: str) -> float:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):  # the second: it was given up in order
         sys.exit(130)

@@ -11,14 +11,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.states import LIVE, State
+from lab.soak.lapses import reasons
 from lab.soak.recovery import too_long
 from lab.soak.tasks import APPROVED_WITHIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from lab.soak.blows import Blow, Stall
     from lab.soak.diary import Asked, Told
-    from lab.soak.recovery import Blow
+    from lab.soak.lapses import Lapse, Reasons
 
 SHOWN: Final = 5
 """Offenders that a line names."""
@@ -41,8 +43,12 @@ STUMBLING: Final[Mapping[str, frozenset[str]]] = {
 ASKING: Final = frozenset({"deposit", "withdraw", "charge", "parent", "mother"})
 """Kinds whose handlers ask the store for something: what they meet there is theirs to handle, and may cost them an attempt."""
 LAPSED: Final = "LEASE_EXPIRED"
-LAPSE_REACH: Final = 15.0
-"""Seconds that a fault lasts at most, and within which it is noted."""
+POISON: Final = "poison"
+BLOCKING: Final = frozenset({"a handler blocks the event loop", "a handler holds the interpreter"})
+"""Faults for which a worker may end by itself."""
+KILLED: Final = -9
+BLOCKED: Final = 70
+"""How a process ends that was killed, and a worker whose event loop stays blocked."""
 REPORT: Final = "report"
 APPROVE: Final = "approve"
 TICK: Final = "tick"
@@ -61,15 +67,6 @@ KEY_SLACK: Final = 5.0
 """Seconds between the moment that an enqueue calls its own and the moment at which it takes its key: it may wait for locks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lapse:
-    """A lease that lapsed, and cost its job an attempt."""
-
-    worker: str
-    begun: float
-    ended: float
-
-
 @dataclass(slots=True)
 class Job:
     """A job as it was found. Moments are seconds of one clock."""
@@ -83,6 +80,8 @@ class Job:
     created: float = 0.0
     claims: tuple[tuple[int, float], ...] = ()
     """Each attempt and when it began."""
+    let_go: tuple[tuple[int, float], ...] = ()
+    """Each attempt and when its lease was over, however that came."""
     ended: float | None = None
     result: str | None = None
     outside: bool = False
@@ -136,6 +135,16 @@ class Found:
     """What workers logged as errors of their own, and those that would not stop."""
     blows: list[Blow] = field(default_factory=list)
     """The faults that were injected."""
+    stalls: list[Stall] = field(default_factory=list)
+    """What the machine took without a fault."""
+    deaths: list[tuple[str, int]] = field(default_factory=list)
+    """Workers that have ended though nobody had asked for it, each with its exit code."""
+    workers: tuple[str, ...] = ()
+    """The places of workers."""
+    unlearnt: set[str] = field(default_factory=set)
+    """Jobs of which their worker said that it cannot know whether they were completed."""
+    admitted: set[str] = field(default_factory=set)
+    """Workers that said, while they left, that the store did not take back what they held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +190,10 @@ def balance(told: Told, found: Found) -> list[Line]:
             [f"{one}: {one.wrong}" for one in jobs.values() if one.wrong],
         ),
         *_failures(jobs.values()),
-        _none("recoveries that took too long", too_long(found.blows, jobs)),
-        _none("budgets exceeded", [str(one) for one in jobs.values() if one.budget is not None and one.failures > one.budget]),
+        *_lapses(found),
+        _none("recoveries that took too long", too_long(found.blows, jobs, found.workers, found.stalls)),
+        *_budgets(jobs.values()),
+        _none("workers that ended, and nobody knows why", _unexplained_deaths(found)),
         _none("complaints of workers about themselves", found.complaints),
     ]
 
@@ -208,21 +219,13 @@ def notes(told: Told, found: Found) -> dict[str, int]:
 
 
 def _notes_of_lapses(found: Found) -> dict[str, int]:
-    """Return how many leases lapsed at a cost, and how many of them no fault explains: a busy machine may take a lease too."""
     lapses = [lapse for job in found.jobs.values() for lapse in job.lapses]
     return {
         "failures for lapsed leases": len(lapses),
-        "failures for lapsed leases without a fault": sum(not _struck(lapse, found.blows) for lapse in lapses),
+        "failures for lapsed leases that only a busy machine explains": sum(
+            reasons(lapse, found.blows, found.stalls).only_busy for lapse in lapses
+        ),
     }
-
-
-def _struck(lapse: Lapse, blows: Iterable[Blow]) -> bool:
-    """Tell whether a fault befell the worker, or everybody, at a time that may have cost the lease."""
-    return any(
-        lapse.begun - LAPSE_REACH <= blow.at <= lapse.ended + LAPSE_REACH
-        and (not blow.victim or lapse.worker in blow.victim.split())
-        for blow in blows
-    )
 
 
 # -- jobs ------------------------------------------------------------------------------------------------------------------
@@ -347,6 +350,54 @@ def _failures(jobs: Iterable[Job]) -> list[Line]:
     return [
         _none("failures that no attempt explains", unexplained),
         _none("failures that are not the handler's", foreign),
+    ]
+
+
+def _lapses(found: Found) -> list[Line]:
+    """Ask of every lapse that cost an attempt what befell its worker: some faults may cost one, most must not."""
+    without, overcharged = [], []
+    for job in found.jobs.values():
+        for lapse in job.lapses:
+            why = reasons(lapse, found.blows, found.stalls)
+            if why.none:
+                without.append(f"{job}: {lapse}")
+            elif why.only_free and not (job.id in found.unlearnt or _left_in_vain(lapse, why, found)):
+                overcharged.append(f"{job}: {lapse}: {', '.join(sorted({blow.fault for blow in why.blows}))}")
+    return [
+        _none("failures for lapsed leases without a fault", without),
+        _none("failures for lapsed leases by faults that must be free", overcharged),
+    ]
+
+
+def _left_in_vain(lapse: Lapse, why: Reasons, found: Found) -> bool:
+    """Tell whether its worker left while the store was away, and said so: each of the two alone must cost nothing."""
+    return lapse.worker in found.admitted and len({blow.fault for blow in why.blows}) > 1
+
+
+def _budgets(jobs: Iterable[Job]) -> list[Line]:
+    """Compare failures with budgets, both ways: none is overdrawn, and nothing is given up before it is spent."""
+    limited = [(job, job.budget) for job in jobs if job.budget is not None]
+    return [
+        _none("budgets exceeded", [str(job) for job, budget in limited if job.failures > budget]),
+        _none(
+            "jobs that failed with budget left",
+            [
+                f"{job}: {job.failures} failures of {budget}"
+                for job, budget in limited
+                if job.state is State.FAILED and job.failures < budget
+            ],
+        ),
+    ]
+
+
+def _unexplained_deaths(found: Found) -> list[str]:
+    """Return workers that neither a job has killed nor a blocked loop has ended."""
+    poisoned = {lapse.worker for job in found.jobs.values() if job.kind == POISON for lapse in job.lapses}
+    blocked = {life for blow in found.blows if blow.fault in BLOCKING for life in blow.victim.split()}
+    return [
+        f"{life}: exit code {code}"
+        for life, code in found.deaths
+        if not ((code == KILLED and life in poisoned) or (code == BLOCKED and life in blocked))
     ]
 
 

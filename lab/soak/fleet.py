@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import Holdfast
 from lab.soak import tasks
+from lab.soak.blows import Blow
+from lab.soak.books import BLOCKED, KILLED
 from lab.soak.diary import KEPT, TRIED, Diary
-from lab.soak.faults import Missed
+from lab.soak.faults import FREE, HOUR, MILD, Missed
 from lab.soak.ground import patiently
 from lab.soak.places import Place, Supervisor
-from lab.soak.recovery import Blow
 from lab.soak.worker import UNREACHABLE
+from tests.faults.machine.clocks import Clock
 
 if TYPE_CHECKING:
     import random
@@ -37,32 +39,52 @@ class Fleet:
 
     def __init__(self, ground: Ground, folder: Path, tell: Callable[[str], None]) -> None:
         self.ground = ground
+        self.clock: Clock | None = None
+        """The one of a worker that never has the right time."""
         self.workers: list[Place] = []
         self.producers: list[Place] = []
         self.blows: list[Blow] = []
         self.missed = 0
+        self.calm = asyncio.Event()
+        """Set when no more faults are to come."""
         self.complaints: list[str] = []
+        self.deaths: list[tuple[str, int]] = []
         self.diaries: list[Path] = []
         self._folder = folder
         self._tell = tell
         self._exclusive = asyncio.Lock()
+        self._stack = ExitStack()
         self._own = Diary(self._diary("soak"))
         self._app = Holdfast(ground.url)
-        self._notes: set[asyncio.Task[None]] = set()
+        self._notes: set[asyncio.Task[Blow]] = set()
 
     # life
 
-    async def muster(self, workers: int, rate: float, backlog: int, seed: int) -> None:
-        """Give everybody a place."""
+    async def muster(self, workers: int, rate: float, backlog: int, seed: int, *, misled: bool = False) -> None:
+        """Give everybody a place: the last worker one behind the pooler, and the one before it, if so asked, a wrong clock."""
         for number in range(workers):
             name = f"worker-{number + 1}"
             queues = "all" if number < HEAVY_WORKERS else LIGHT
-            environment = {tasks.URL: await self.ground.way(name)}
+            environment = {tasks.URL: await self.ground.way(name, pooled=number == workers - 1)}
             self.workers.append(Place(name, self._folder, partial(_worker, queues), environment))
+        if misled:
+            self.clock = self._stack.enter_context(Clock())
+            self.clock.set(-HOUR)
+            self.misled.environment |= self.clock.environment
         for number in range(PRODUCERS):
             name = f"producer-{number + 1}"
             command = partial(_producer, str(self._diary(name)), seed, rate / PRODUCERS, backlog)
             self.producers.append(Place(name, self._folder, command, {tasks.URL: await self.ground.way(name)}))
+
+    @property
+    def pooled(self) -> Place:
+        """The worker that goes through the pooler, where there is one."""
+        return self.workers[-1]
+
+    @property
+    def misled(self) -> Place:
+        """The worker that may have a wrong clock."""
+        return self.workers[-2:][0]
 
     def supervisor(self) -> Supervisor:
         """Return who starts processes anew."""
@@ -76,6 +98,7 @@ class Fleet:
                 await place.kill()
         await asyncio.gather(*self._notes, return_exceptions=True)
         self._own.close()
+        self._stack.close()
         await self._app.close()
 
     # what faults ask for
@@ -101,19 +124,42 @@ class Fleet:
         async with self._exclusive:
             yield
 
-    async def strike(self, fault: str, *lives: str, kind: str | None = None) -> None:
+    async def pause(self, seconds: float) -> None:
+        """Leave things as they are for so long, or until no more faults are to come."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.calm.wait(), seconds)
+
+    async def strike(self, fault: str, *lives: str, kind: str | None = None, grace: float = 0.0) -> Blow:
         """Note a fault that has just come about, and what its victims hold now, or what they hold of one kind."""
-        blow = Blow(fault, " ".join(lives), time.time())
-        self.blows.append(blow)
-        self._tell(f"{fault}{': ' if any(lives) else ''}{blow.victim}")
+        blow = self._note(fault, *lives, grace=grace)
         for life in lives:
             if life.startswith("worker"):
                 blow.held += tuple(await self.ground.held(life, kind))
+        return blow
 
-    async def came_back(self, fault: str) -> None:
-        """Note that the store can be reached again."""
-        self.blows.append(Blow(fault, "", time.time(), back=time.time()))
-        self._tell(fault)
+    @asynccontextmanager
+    async def lasting(self, fault: str, *lives: str, grace: float = 0.0) -> AsyncIterator[None]:
+        """Note a fault that has just come about, and when it was over."""
+        blow = await self.strike(fault, *lives, grace=grace)
+        try:
+            yield
+        finally:
+            blow.over = time.time()
+
+    @asynccontextmanager
+    async def outage(self, fault: str) -> AsyncIterator[None]:
+        """Note what all hold, take the store away, and note when it can be reached again."""
+        held = tuple(await self.ground.held())
+        at = time.time()
+        yield
+        blow = self._note(fault)
+        blow.at, blow.back, blow.held = at, time.time(), held
+
+    def _note(self, fault: str, *lives: str, grace: float = 0.0) -> Blow:
+        blow = Blow(fault, " ".join(lives), time.time(), free=fault in FREE, mild=fault in MILD, grace=grace)
+        self.blows.append(blow)
+        self._tell(f"{fault}{': ' if lives else ''}{blow.victim}")
+        return blow
 
     async def enqueue(self, *calls: Call[Any]) -> None:
         """Enqueue jobs of our own, as a producer would."""
@@ -123,24 +169,17 @@ class Fleet:
         self._own.write(KEPT, jobs)
 
     def _died(self, place: Place) -> None:
-        """Note that a worker has ended and nobody had asked for it: that is what poison does."""
+        """Note that a process has ended and nobody had asked for it. The books ask whether poison has killed it."""
         life, code = place.life, place.process.returncode
         self._tell(f"{life} has ended by itself with code {code}")
-        if place in self.workers:
-            waiting = [blow for blow in self.blows if blow.fault == POISONED and not blow.victim]
-            blow = waiting[0] if waiting else Blow(POISONED, "", 0.0)
-            if code == -9 and waiting:
-                blow.victim, blow.at = life, time.time()
-                note = asyncio.get_running_loop().create_task(self._note_held(blow, life))
-                self._notes.add(note)
-                note.add_done_callback(self._notes.discard)
-            elif code not in (-9, 70, UNREACHABLE):
-                self.complaints.append(f"{life} has ended with code {code}: {place.last_words}")
-        else:
+        if place not in self.workers or code not in (KILLED, BLOCKED, UNREACHABLE):
             self.complaints.append(f"{life} has ended with code {code}: {place.last_words}")
-
-    async def _note_held(self, blow: Blow, life: str) -> None:
-        blow.held = tuple(await self.ground.held(life))
+        elif code != UNREACHABLE:
+            self.deaths.append((life, code))
+        if place in self.workers and code == KILLED:
+            note = asyncio.get_running_loop().create_task(self.strike(POISONED, life))
+            self._notes.add(note)
+            note.add_done_callback(self._notes.discard)
 
     def _diary(self, name: str) -> Path:
         path = self._folder / f"{name}.diary"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import shutil
 import signal
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from contextlib import AsyncExitStack, closing, suppress
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
@@ -19,7 +20,11 @@ import asyncpg
 from holdfast import StoreUnavailable, connect
 from holdfast.core.states import State
 from holdfast.store.port import JobFilter
+from lab.soak.disk import Disk
+from lab.soak.needs import DISK, POOLER
+from lab.soak.pooler import Pooler
 from lab.soak.proxy import Way
+from lab.soak.tasks import RELAY
 from tests.support.postgres import MAJORS, PostgresServer
 
 if TYPE_CHECKING:
@@ -61,6 +66,7 @@ AWAY: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.OperatorInterventionError,
+    sqlite3.OperationalError,
     OSError,
 )
 """What is raised while the server is away, or coming back."""
@@ -85,6 +91,8 @@ class Ground(ABC):
     url = ""
     store: Store
     ways: dict[str, Way]
+    pooler: Pooler | None = None
+    disk: Disk | None = None
 
     @abstractmethod
     async def __aenter__(self) -> Self: ...
@@ -93,8 +101,8 @@ class Ground(ABC):
     async def __aexit__(self, *_: object) -> None: ...
 
     @abstractmethod
-    async def way(self, place: str) -> str:
-        """Return the URL by which a process reaches the store."""
+    async def way(self, place: str, *, pooled: bool = False) -> str:
+        """Return the URL by which a process reaches the store, through the pooler where there is one."""
         ...
 
     @abstractmethod
@@ -103,20 +111,42 @@ class Ground(ABC):
         ...
 
     @abstractmethod
+    async def probe(self) -> None:
+        """Ask for hardly anything, as a heartbeat would."""
+        ...
+
+    @abstractmethod
     def version(self) -> str:
         """Return what the store is, for the record."""
         ...
 
-    async def held(self, worker: str, kind: str | None = None) -> list[tuple[str, int]]:
-        """Return the jobs that a worker holds, optionally those of one kind, each with its attempt."""
+    async def held(self, worker: str | None = None, kind: str | None = None) -> list[tuple[str, int]]:
+        """Return the jobs that all hold, or one worker, or those of one kind, each with its attempt.
+
+        Later attempts of a relay are left out: they take their time whoever runs them, and would pass for slow recoveries.
+        """
 
         async def look() -> list[tuple[str, int]]:
             page = await self.store.find(JobFilter(states=frozenset({State.RUNNING})), limit=MOST_HELD)
-            held = [view for view in page.jobs if view.worker_name == worker and kind in (None, view.task)]
-            return [(str(view.id), view.attempt) for view in held]
+            return [
+                (str(view.id), view.attempt)
+                for view in page.jobs
+                if worker in (None, view.worker_name)
+                and kind in (None, view.task)
+                and not (view.task == RELAY and view.attempt > 1)
+            ]
 
         held: list[tuple[str, int]] = await patiently(look)
         return held
+
+    async def answered(self) -> float | None:
+        """Return the seconds that the store takes for hardly anything, nothing while it is away."""
+        begun = time.monotonic()
+        try:
+            await self.probe()
+        except AWAY:
+            return None
+        return time.monotonic() - begun
 
     async def stats(self) -> Stats | None:
         """Return the counts, nothing while the store does not answer."""
@@ -143,9 +173,11 @@ class PostgresGround(Ground):
 
     name = "postgres"
 
-    def __init__(self, folder: Path) -> None:  # noqa: ARG002  a server has a folder of its own
+    def __init__(self, folder: Path, needs: frozenset[str]) -> None:  # noqa: ARG002  a server has a folder of its own
+        self._needs = needs
         self.server = Server(MAJORS[-1], durable=True)
         self.ways = {}
+        self._probing: asyncpg.Connection[asyncpg.Record] | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -155,16 +187,24 @@ class PostgresGround(Ground):
         await self.store.open()
         for text in (*TABLES, *SERVER_NOTES_SLOTS):
             await self.query(text)
+        if POOLER in self._needs:
+            self.pooler = Pooler(self.server)
+            await asyncio.to_thread(self.pooler.start)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
         await self.store.close()
+        if self._probing is not None:
+            self._probing.terminate()
+        if self.pooler is not None:
+            await asyncio.to_thread(self.pooler.stop)
         await asyncio.to_thread(self.server.stop)
 
-    async def way(self, place: str) -> str:
+    async def way(self, place: str, *, pooled: bool = False) -> str:
         """Return the URL of a proxy of this process's own."""
-        self.ways[place] = await self._stack.enter_async_context(Way(self.url))
+        url = self.pooler.url(self.url) if pooled and self.pooler is not None else self.url
+        self.ways[place] = await self._stack.enter_async_context(Way(url))
         return self.ways[place].url
 
     async def query(self, text: str) -> list[tuple[Any, ...]]:
@@ -180,6 +220,12 @@ class PostgresGround(Ground):
         answer: list[tuple[Any, ...]] = await patiently(run)
         return answer
 
+    async def probe(self) -> None:
+        """Ask on a connection that is kept: how long it takes to begin one says little."""
+        if self._probing is None or self._probing.is_closed():
+            self._probing = await self.connection()
+        await self._probing.execute("SELECT")
+
     async def connection(self) -> asyncpg.Connection[asyncpg.Record]:
         """Return a connection past the proxies, in the name of nobody that is struck."""
         return await asyncpg.connect(self.url, timeout=10, server_settings={"application_name": "soak"})
@@ -190,32 +236,52 @@ class PostgresGround(Ground):
 
 
 class SqliteGround(Ground):
-    """A file."""
+    """A file, on a disk of its own where that is to be filled."""
 
     name = "sqlite"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, needs: frozenset[str]) -> None:
         self.path = folder / "jobs.db"
-        self.url = f"sqlite:///{self.path}"
         self.ways = {}
+        self._folder = folder
+        self._needs = needs
+        self._stack = ExitStack()
 
     async def __aenter__(self) -> Self:
-        self.store = connect(self.url)
-        await self.store.open()
-        for text in (*TABLES, *FILE_NOTES_SLOTS):
-            await self.query(text)
+        with self._stack as stack:
+            if DISK in self._needs:
+                self.disk = stack.enter_context(Disk())
+                self.path = self.disk.path / "jobs.db"
+            self.url = f"sqlite:///{self.path}"
+            self.store = connect(self.url)
+            await self.store.open()
+            for text in (*TABLES, *FILE_NOTES_SLOTS):
+                await self.query(text)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.store.close()
+        with self._stack:
+            await self.store.close()
+            if self.disk is not None:  # for whoever looks into it: the disk is gone in a moment
+                await asyncio.to_thread(shutil.copy, self.path, self._folder)
 
-    async def way(self, place: str) -> str:  # noqa: ARG002  all go the same way
+    async def way(self, place: str, *, pooled: bool = False) -> str:  # noqa: ARG002  all go the same way
         """Return the URL of the file: there is nothing between."""
         return self.url
 
     async def query(self, text: str) -> list[tuple[Any, ...]]:
         """Run a statement in a thread."""
         return await asyncio.to_thread(self._query, text)
+
+    async def probe(self) -> None:
+        """Wait for the turn to write, and write nothing."""
+        await asyncio.to_thread(self._probe)
+
+    def _probe(self) -> None:
+        with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
 
     def _query(self, text: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
@@ -250,7 +316,7 @@ class SqliteGround(Ground):
 WRITE_LOCK: Final = "120"
 """The byte of the shared memory file that a writer has locked."""
 
-GROUNDS: Final[dict[str, Callable[[Path], Ground]]] = {"postgres": PostgresGround, "sqlite": SqliteGround}
+GROUNDS: Final[dict[str, Callable[[Path, frozenset[str]], Ground]]] = {"postgres": PostgresGround, "sqlite": SqliteGround}
 
 
 def machine() -> dict[str, Any]:

@@ -16,6 +16,14 @@ GONE: Final = "is gone"
 """In what a producer prints about an acknowledged job that the store does not know."""
 FORGOTTEN: Final = ("was never retrieved", "was never awaited")
 """In what the interpreter says of tasks and coroutines that nobody looks after."""
+UNLEARNT: Final = re.compile(r"job (\S+) \(\w+\), attempt \d+: whether its transaction was committed cannot be learnt")
+"""What a worker says of a job whose COMMIT met an outage longer than the lease: it can neither be repeated nor given back."""
+ADMITTED: Final = (
+    "could not be given back, and will lapse",
+    "could not be flagged as not at fault",
+    "could not be written: the leases will lapse",
+)
+"""In what a worker says that was to leave and could not reach the store: what it held must lapse."""
 TRACEBACK: Final = "Traceback (most recent call last)"
 LONGEST: Final = 300
 _BEGINS: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ ")
@@ -33,6 +41,16 @@ def complaints(text: str, *, worker: bool) -> list[str]:
         or any(words in record for words in FORGOTTEN)
         or (TRACEBACK in record and not (worker and _of_a_handler(record)))
     ]
+
+
+def unlearnt(text: str) -> set[str]:
+    """Return the jobs of which a worker says that it cannot know whether they were completed."""
+    return set(UNLEARNT.findall(text))
+
+
+def admitted(text: str) -> bool:
+    """Tell whether a worker says that it had to leave with leases in its hand."""
+    return any(words in text for words in ADMITTED)
 
 
 def _of_a_handler(record: str) -> bool:

@@ -90,6 +90,7 @@ class Producer:
         "parents": 5,
         "in_line": 8,
         "dozes": 3,
+        "relay": 8,
         "toil": 1,
         "stumbling": 4,
     }
@@ -136,6 +137,9 @@ class Producer:
 
     async def _dozes(self) -> None:
         await self._enqueue([tasks.doze.call(self._next()) for _ in range(2)])
+
+    async def _relay(self) -> None:
+        await self._enqueue([tasks.relay.call(self._next())])
 
     async def _toil(self) -> None:
         await self._enqueue([tasks.toil.call(self._next(), self._rng.choice((0.05, 1.0)))])

@@ -11,7 +11,8 @@ from uuid import UUID
 from holdfast.core.states import LIVE, Event, State
 from holdfast.store.port import JobFilter
 from holdfast.store.replay import replay
-from lab.soak.books import CHILDREN, EFFECTS, LAPSED, REPORT, TICK, Found, Job, Lapse
+from lab.soak.books import CHILDREN, EFFECTS, LAPSED, REPORT, TICK, Found, Job
+from lab.soak.lapses import Lapse
 from lab.soak.tasks import EVERY
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def job_of(view: JobView, events: Sequence[EventView], parts: Sequence[Part] = (
         budget=view.policy.retry.max_attempts,
         created=view.created_at.timestamp(),
         claims=tuple((event.attempt, event.at.timestamp()) for event in events if event.event is Event.CLAIM),
+        let_go=tuple(_let_go(events)),
         ended=None if view.finished_at is None else view.finished_at.timestamp(),
         result=None if view.result is None else json.loads(view.result),
         outside=end is not None and end.event is Event.COMPLETE_OUTSIDE,
@@ -108,6 +110,17 @@ def job_of(view: JobView, events: Sequence[EventView], parts: Sequence[Part] = (
         amount=args.get("amount", 0),
         wrong=_wrong(view, events),
     )
+
+
+def _let_go(events: Sequence[EventView]) -> Iterator[tuple[int, float]]:
+    """Yield each attempt with the moment at which its lease was over."""
+    attempt = None
+    for event in events:
+        if event.event is Event.CLAIM:
+            attempt = event.attempt
+        elif attempt is not None and event.state not in (None, State.RUNNING):
+            yield attempt, event.at.timestamp()
+            attempt = None
 
 
 def _begun_after_stop(events: Sequence[EventView]) -> bool:

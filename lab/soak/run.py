@@ -15,23 +15,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+import asyncpg
+
 from holdfast.core.states import LIVE, State
-from lab.soak import telling
+from lab.soak import pulse, telling
 from lab.soak.books import ORDERED, TICK, balance, notes
 from lab.soak.diary import Told
 from lab.soak.faults import Fault, Missed, chosen, possible
 from lab.soak.fleet import PRODUCERS, Fleet
 from lab.soak.ground import AWAY, GROUNDS, Ground, machine
-from lab.soak.logs import complaints
+from lab.soak.logs import admitted, complaints, unlearnt
+from lab.soak.needs import CLOCK, lacking
 from lab.soak.reading import read, refused
 from lab.soak.recovery import recoveries
+from lab.soak.stopping import Stopping
 from lab.soak.tasks import CRON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.store.port import Stats
-    from lab.soak.books import Line
+    from lab.soak.blows import Stall
+    from lab.soak.books import Found, Line
     from lab.soak.places import Place
     from lab.soak.recovery import Recovery
 
@@ -42,9 +47,15 @@ STUCK: Final = 120.0
 BACKLOG: Final = 15
 """Seconds of load that may wait before producers hold back."""
 WAIT: Final = 60.0
+MISTAKES: Final = (TypeError, AttributeError, LookupError, asyncpg.SyntaxOrAccessError)
+"""Errors of the soak itself: a fault that never comes about must not pass for one that met nobody."""
 UUIDS: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 OFFENDERS: Final = 4
 """Jobs of each line that does not add up, whose story is told."""
+
+
+class LeftOut(Exception):
+    """None of the faults that were asked for can be brought about on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,8 @@ class Outcome:
     version: str
     interrupted: bool
     lives: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Faults that this machine cannot bring about, each with the reason."""
 
     @property
     def ok(self) -> bool:
@@ -111,6 +124,7 @@ class Outcome:
             "jobs_per_second": round(self.jobs / self.seconds, 1),
             "faults": telling.figures(self.faults),
             "faults_missed": self.missed,
+            "faults_left_out": self.left_out,
             "books": [
                 {"what": line.what, "expected": line.expected, "found": line.found, "ok": line.ok, "shown": list(line.shown)}
                 for line in self.books
@@ -122,16 +136,26 @@ class Outcome:
 
 
 async def soak(settings: Settings) -> Outcome:
-    """Run one soak from its beginning to its end."""
+    """Run one soak from its beginning to its end; raises `LeftOut` when nothing that was asked for can be done here."""
+    stopping = Stopping(lambda text: print(text, flush=True))
+    left_out = lacking()
+    faults = possible(settings.store, settings.only)
+    there = [fault for fault in faults if fault.needs not in left_out]
+    missing = {fault.name: left_out[fault.needs] for fault in faults if fault.needs in left_out}
+    for name, why in missing.items():
+        print(f"left out: {name}: {why}", flush=True)
+    if not there:
+        raise LeftOut
     folder = Path(tempfile.mkdtemp(prefix="holdfast-soak-"))
     balanced = False
     try:
-        async with GROUNDS[settings.store](folder) as ground:
-            run = Soak(settings, ground, folder)
+        async with GROUNDS[settings.store](folder, frozenset(fault.needs for fault in there)) as ground:
+            run = Soak(settings, ground, folder, there, stopping.enough)
             try:
                 outcome = await run.run()
             finally:
                 await run.fleet.close()
+        outcome.left_out = missing
         balanced = outcome.ok
     finally:
         if balanced:
@@ -144,22 +168,25 @@ async def soak(settings: Settings) -> Outcome:
 class Soak:
     """A run, from its beginning to its end."""
 
-    def __init__(self, settings: Settings, ground: Ground, folder: Path) -> None:
+    def __init__(
+        self, settings: Settings, ground: Ground, folder: Path, faults: Sequence[Fault], enough: asyncio.Event
+    ) -> None:
         self.settings = settings
         self.ground = ground
         self.fleet = Fleet(ground, folder, self._tell)
         self._rng = random.Random(settings.seed)
         self._begun = time.monotonic()
-        self._enough = asyncio.Event()
-        self._faults = possible(settings.store, settings.only)
+        self._enough = enough
+        self._faults = faults
         self._injecting: set[asyncio.Task[None]] = set()
         self._first_slot: float | None = None
+        self._stalls: list[Stall] = []
 
     async def run(self) -> Outcome:
         """Do all of it."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupted)
         rate, backlog = self.settings.rate, int(self.settings.rate * BACKLOG)
-        await self.fleet.muster(self.settings.workers, rate, backlog, self.settings.seed)
+        misled = any(fault.needs == CLOCK for fault in self._faults)
+        await self.fleet.muster(self.settings.workers, rate, backlog, self.settings.seed, misled=misled)
         self._tell(f"{self.settings.workers} workers and {PRODUCERS} producers on {self.ground.version()}")
         for place in (*self.fleet.workers, *self.fleet.producers):
             place.start()
@@ -171,6 +198,7 @@ class Soak:
         helpers = [
             asyncio.create_task(self.fleet.supervisor().run(lambda: rests.uniform(0.1, 0.8))),
             asyncio.create_task(self._tell_status()),
+            asyncio.create_task(pulse.watch(self.ground.answered, self._stalls.append)),
         ]
         try:
             await self._trouble()
@@ -178,9 +206,10 @@ class Soak:
             drained = time.monotonic()
             await self._drain()
         finally:
-            for helper in helpers:
+            left = [*helpers, *self._injecting]  # faults too, when it is given up
+            for helper in left:
                 helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            await asyncio.gather(*left, return_exceptions=True)
         return await self._account(seconds, time.monotonic() - drained)
 
     # faults
@@ -197,6 +226,7 @@ class Soak:
             self._injecting.add(task)
             task.add_done_callback(self._injecting.discard)
         self._tell("no more faults; producers stop, and what is left is finished")
+        self.fleet.calm.set()
         if self._injecting:
             await asyncio.wait(self._injecting)
 
@@ -207,7 +237,10 @@ class Soak:
             self.fleet.missed += 1
         except Exception as error:  # noqa: BLE001  a fault that cannot be brought about is no fault of those it was meant for
             self.fleet.missed += 1
-            self._tell(f"{fault.name}: it could not be brought about: {type(error).__name__}: {error}")
+            trouble = f"{fault.name}: it could not be brought about: {type(error).__name__}: {error}"
+            self._tell(trouble)
+            if isinstance(error, MISTAKES):
+                self.fleet.complaints.append(trouble)
 
     # the end
 
@@ -259,6 +292,10 @@ class Soak:
         found = await read(self.ground, self._first_slot, progress)
         found.complaints = [*self.fleet.complaints, *self._logged()]
         found.blows = self.fleet.blows
+        found.deaths = self.fleet.deaths
+        found.workers = tuple(place.name for place in self.fleet.workers)
+        found.stalls = list(self._stalls)
+        self._hear_workers(found)
         books = balance(told, found)
         await self._tell_offenders(books)
         return Outcome(
@@ -284,6 +321,15 @@ class Soak:
             for path in place.logs
             for complaint in complaints(path.read_text(errors="replace"), worker=place in self.fleet.workers)
         ]
+
+    def _hear_workers(self, found: Found) -> None:
+        """Take into account what workers said of a busy machine, and of leases that they could not help losing."""
+        for path in [path for place in self.fleet.workers for path in place.logs]:
+            text = path.read_text(errors="replace")
+            found.stalls += pulse.stalls(path.stem, text)
+            found.unlearnt |= unlearnt(text)
+            if admitted(text):
+                found.admitted.add(path.stem)
 
     async def _tell_offenders(self, books: Sequence[Line]) -> None:
         """Show the whole story of some jobs that do not add up."""
@@ -320,12 +366,6 @@ class Soak:
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._enough.wait(), seconds)
-
-    def _interrupted(self) -> None:
-        if self._enough.is_set():
-            raise KeyboardInterrupt
-        self._tell("interrupted: the faults end here, and the books are balanced; once more to give up")
-        self._enough.set()
 
 
 def _counts(stats: Stats) -> str:

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from holdfast import StoreUnavailable
+from lab.soak import pulse
 from lab.soak.tasks import app
 from tests.faults.work import die_with_parent
 
@@ -23,6 +24,7 @@ def main() -> None:
     name, queues, parent = sys.argv[1:]
     die_with_parent(int(parent))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    pulse.beat()
     begun: list[UUID] = []
     app.on_worker(lambda _, worker_id: begun.append(worker_id))
     worker = app.worker(

@@ -9,6 +9,7 @@ from uuid import UUID
 from tests.notify.proxy import Proxy
 
 CHUNK = 2**20
+COMMIT = b"COMMIT"
 
 
 class CuttingProxy(Proxy):
@@ -45,18 +46,29 @@ class CuttingProxy(Proxy):
         }
 
     async def _requests(self, reader: asyncio.StreamReader, back: asyncio.StreamWriter, writer: asyncio.StreamWriter) -> None:
+        heard = b""
         try:
             while data := await reader.read(CHUNK):
-                if writer in self._committing and b"COMMIT" in data:
-                    self._deaf.add(writer)
-                if self._request is not None and self._request in data:
-                    (self._committing if self._commit else self._deaf).add(writer)
-                    self._request, self._commit = None, False
+                heard = self._hear(heard + data, writer)
                 back.write(data)
         except ConnectionError:  # a client that was killed: the server must hear of it, or it keeps its locks for ever
             back.transport.abort()
         else:
             back.close()
+
+    def _hear(self, said: bytes, writer: asyncio.StreamWriter) -> bytes:
+        """Take notice of what a client said; returns the end of it, with which what is waited for may have begun.
+
+        A read is as much as happened to be there: half of a request, or two of them.
+        """
+        if self._request is not None and self._request in said:
+            said = said.partition(self._request)[2]  # a COMMIT before it is that of something else
+            (self._committing if self._commit else self._deaf).add(writer)
+            self._request, self._commit = None, False
+        if writer in self._committing and COMMIT in said:
+            self._deaf.add(writer)
+        longest = max(len(self._request or b""), len(COMMIT))
+        return said[1 - longest :]  # one byte less than all of it: what has passed is not heard twice
 
     async def _answers(self, there: asyncio.StreamReader, back: asyncio.StreamWriter, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):

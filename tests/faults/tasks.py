@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -191,10 +192,10 @@ def spin(*, job: Job) -> None:
 
 
 @app.task(retry=AT_ONCE, lease=1)
-async def hold_interpreter(seconds: int, *, job: Job) -> int:
+async def hold_interpreter(gate: str, seconds: int, *, job: Job) -> int:
     """Makes a call that does not let go of the interpreter, so that no other thread of the process runs."""
     begin(job)
-    await opened("hold")
+    await opened(gate)
     if job.attempt == 1:
         ctypes.PyDLL(None).sleep(seconds)
     end(job)
@@ -214,10 +215,18 @@ def hold_other_interpreter(seconds: int, *, job: Job) -> int:
 
 
 @app.task(retry=AT_ONCE, lease=15, executor="process")
-def crash(*, job: Job) -> None:
-    """Takes its process down."""
+def crash(how: str, *, job: Job) -> None:
+    """Takes its process down, or asks for more memory than there is."""
     begin(job)
-    ctypes.string_at(0)
+    match how:
+        case "a bad pointer":
+            ctypes.string_at(0)
+        case "the kernel":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case _:
+            eaten = []
+            while True:
+                eaten.append(bytes(2**26))  # addresses only: they are never touched
 
 
 @app.task(retry=Retry(max_attempts=2, initial=0.0), lease=1)

@@ -15,9 +15,12 @@ from tests.faults.support import until
 from tests.support.postgres import MAJORS
 
 if TYPE_CHECKING:
+    from holdfast import Handle
+    from holdfast.store.port import JobView
     from tests.faults.support import Fleet
 
 LEASE = 2.0
+MOST_TRIES = 5
 
 
 @pytest.mark.row(6)
@@ -46,30 +49,42 @@ async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease_and_is_named
 
 @pytest.mark.row(6)
 async def test_a_call_that_holds_the_interpreter_may_lose_its_lease_and_then_changes_nothing(fleet: Fleet) -> None:
-    (handle,) = await fleet.enqueue(tasks.hold_interpreter.call(4))
-    held = await fleet.started("held", concurrency=1)
-    await fleet.noted("began", [handle])
-    other = await fleet.started("other", concurrency=1, poll=0.2)
-    fleet.open_gate("hold")
+    workers = [fleet.start(name, concurrency=1, poll=0.2) for name in ("one", "other")]
+    await fleet.working(*workers)
 
-    async def reaped() -> bool:
-        lapsed = bool(await fleet.store.reap(1000)) or (await fleet.views([handle]))[0].attempt > 1
-        return lapsed or bool(fleet.notes("ended", [handle]))
+    handle, (view,) = await _lapsed_under_a_call(fleet)
 
-    await until(reaped, "the lease should lapse, for the heartbeat of its worker cannot run")
-
-    (view,) = await fleet.succeeded([handle])
-    if view.attempt == 1 and fleet.url.startswith("sqlite"):
-        return  # it stood still in the midst of a write to the file, and nobody else could write meanwhile
+    held, other = sorted(workers, key=lambda worker: worker.pid != fleet.notes("began", [handle])[0].pid)
     assert (view.attempt, view.failures, view.worker_name, view.result) == (2, 1, other.name, "2")
     found_out = ("asked to stop", "the lease was lost, so its outcome")
     await until(lambda: any(map(held.said, found_out)), "the worker should find out that it lost the lease, and say so")
     assert await fleet.views([handle]) == [view], "a stale worker has changed a job"
 
 
+async def _lapsed_under_a_call(fleet: Fleet) -> tuple[Handle[int], list[JobView]]:
+    """Have a job lose its lease while it holds the interpreter of its worker; returns it when it has ended elsewhere.
+
+    In a file the worker may stand still in the midst of a write, and then nobody else can write meanwhile: another try.
+    """
+    for number in range(MOST_TRIES if fleet.url.startswith("sqlite") else 1):
+        (handle,) = await fleet.enqueue(tasks.hold_interpreter.call(f"hold-{number}", 3))
+        await fleet.noted("began", [handle])
+        fleet.open_gate(f"hold-{number}")
+
+        async def reaped(handle: Handle[int] = handle) -> bool:
+            lapsed = bool(await fleet.store.reap(1000)) or (await fleet.views([handle]))[0].attempt > 1
+            return lapsed or bool(fleet.notes("ended", [handle]))
+
+        await until(reaped, "the lease should lapse, for the heartbeat of its worker cannot run")
+        views = await fleet.succeeded([handle])
+        if views[0].attempt > 1:
+            return handle, views
+    pytest.fail("no call has cost its job the lease: the fault did not happen")
+
+
 @pytest.mark.row(6)
 async def test_a_call_that_holds_the_interpreter_of_a_child_keeps_its_lease(fleet: Fleet) -> None:
-    (handle,) = await fleet.enqueue(tasks.hold_other_interpreter.call(4))
+    (handle,) = await fleet.enqueue(tasks.hold_other_interpreter.call(3))
     await fleet.started("worker", concurrency=1)
 
     async def reaped_until_ended() -> bool:
@@ -87,7 +102,7 @@ async def test_handlers_that_take_every_thread_and_every_connection_do_not_starv
     handles = await fleet.enqueue(
         *[tasks.hammer.call(2 * LEASE) for _ in range(20)], *[tasks.doze.call(2 * LEASE) for _ in range(8)]
     )
-    await fleet.started("busy", concurrency=28)
+    await fleet.started("busy", program="tests.faults.scarce", concurrency=28)
 
     async def reaped_until_ended() -> bool:
         assert await fleet.store.reap(1000) == [], "a lease lapsed while handlers used up what their worker needs"

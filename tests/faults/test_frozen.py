@@ -64,12 +64,14 @@ async def test_every_write_of_a_holder_that_was_frozen_is_refused(fleet: Fleet, 
     holder = fleet.start("holder", program="tests.faults.holder")
     await until(lambda: fleet.notes("claimed"), "the holder should have claimed eight jobs")
     await fleet.freeze(holder)
+    frozen_at = await fleet.now()
     await fleet.lapsed(handles)
     other = await fleet.started("other", concurrency=8)
     await fleet.noted("began", handles)
     if ended:
         fleet.open_gate("end")
         await fleet.succeeded(handles)
+    await passed(fleet, frozen_at + timedelta(seconds=3 * LEASE))
 
     fleet.open_gate("write")
     holder.send(signal.SIGCONT)

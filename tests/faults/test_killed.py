@@ -70,22 +70,28 @@ async def test_outcomes_that_were_not_yet_written_at_the_kill_cost_a_repetition_
     views = await fleet.succeeded(handles)
     runs = fleet.runs(handles)
     assert max(runs.values()) <= 2, f"a job was begun more than twice: {runs}"
-    assert sum(runs.values()) > len(handles), "every outcome was written before the kill: the fault did not happen"
+    assert sum(runs.values()) >= len(handles) + 100, "too many outcomes were written before the kill: the fault did not happen"
     again = {view.failures for view in views if runs[str(view.id)] == 2}
     assert again == {1}, f"a repetition costs one failure, but these were counted: {again}"
 
 
 @pytest.mark.row(4)
 async def test_child_processes_end_with_the_worker_that_started_them(fleet: Fleet) -> None:
-    handles = await fleet.enqueue(tasks.linger.call(), tasks.linger.call())
+    # one could hear that nobody is at the other end of its pipe; the other one hears nothing at all
+    handles = await fleet.enqueue(tasks.linger.call(), tasks.hold_other_interpreter.options(lease=60).call(3600))
     victim = await fleet.started("victim", concurrency=2)
     children = {note.pid for note in await fleet.noted("began", handles)}
     assert victim.pid not in children
     assert len(children) == 2
 
-    await victim.kill()
-
-    await until(lambda: not any(map(_runs, children)), f"children {children} should end, for their worker {victim.pid} is dead")
+    try:
+        await victim.kill()
+        gone = f"children {children} should end, for their worker {victim.pid} is dead"
+        await until(lambda: not any(map(_runs, children)), gone, within=20)
+    finally:
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.row(4)
@@ -144,6 +150,11 @@ async def settling_stopped(url: str) -> AsyncIterator[None]:
         async with connection.transaction():
             await connection.execute("LOCK TABLE holdfast.archive IN EXCLUSIVE MODE")
             yield
+            # a server that waits for a lock does not see that the other end is dead, and would write what it was last told
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
     finally:
         await connection.close()
 

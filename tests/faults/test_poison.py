@@ -13,22 +13,28 @@ from tests.faults import tasks
 if TYPE_CHECKING:
     from tests.faults.support import Fleet
 
+DEATHS = {
+    "a bad pointer": ("quarantined", "SIGSEGV", "PROCESS_DIED"),
+    "the kernel": ("quarantined", "SIGKILL", "PROCESS_DIED"),  # as it does when it is short of memory
+    "a ration of memory": ("MemoryError",),  # its process lives on
+}
+"""What a job may die of, and what must be said of it."""
+
 
 @pytest.mark.row(30)
 async def test_a_crash_in_a_process_costs_its_job_an_attempt_and_nobody_else_anything(fleet: Fleet) -> None:
     neighbours = await fleet.enqueue(*[task.call(2.0) for task in (tasks.toil, tasks.nap, tasks.doze)])
-    worker = await fleet.started("worker", concurrency=4)
+    worker = await fleet.started("worker", program="tests.faults.rationed", concurrency=6)
     await fleet.noted("began", neighbours)
-    (poison,) = await fleet.enqueue(tasks.crash.call())
+    poisons = await fleet.enqueue(*[tasks.crash.call(how) for how in DEATHS])
 
-    (view,) = await fleet.ended([poison])
-
-    assert view.error is not None
-    assert (view.state, view.attempt, view.failures, view.error.code) == (State.FAILED, 3, 3, "RETRIES_EXHAUSTED")
-    for words in ("quarantined", "SIGSEGV", "3 of 3 attempts failed", "PROCESS_DIED"):
-        assert words in view.error.message, f"the reason should say {words!r}: {view.error.message}"
-    attempts = await fleet.store.attempts(poison.id)
-    assert [attempt.event for attempt in attempts] == [Event.RETRY, Event.RETRY, Event.FAIL]
+    for view, said in zip(await fleet.ended(poisons), DEATHS.values(), strict=True):
+        assert view.error is not None
+        assert (view.state, view.attempt, view.failures, view.error.code) == (State.FAILED, 3, 3, "RETRIES_EXHAUSTED")
+        for words in ("3 of 3 attempts failed", *said):
+            assert words in view.error.message, f"the reason should say {words!r}: {view.error.message}"
+        attempts = await fleet.store.attempts(view.id)
+        assert [attempt.event for attempt in attempts] == [Event.RETRY, Event.RETRY, Event.FAIL]
     for one in await fleet.succeeded(neighbours):
         assert (one.attempt, one.failures) == (1, 0), f"{one.task} suffered from its neighbour"
     worker.send(signal.SIGTERM)

@@ -165,7 +165,7 @@ async def test_an_operation_that_lost_a_deadlock_is_made_again_whole(
 
     async def lost() -> bool:  # a session tells what it counted when it ends
         [row] = server.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = $1", database_of(url))
-        return bool(row["deadlocks"] == 1)
+        return bool(row["deadlocks"] >= 1)  # it may be quicker than the other when it comes again, and lose again
 
     await until(lost)
 

@@ -110,7 +110,7 @@ async def test_a_report_whose_answer_was_lost_is_repeated_and_costs_nothing(
     fleet: Fleet, proxy: CuttingProxy, report: str
 ) -> None:
     worker = await fleet.started("worker", url=proxy.url, concurrency=2)
-    proxy.cut_the_answer_to_the_commit_of("the word of this job")
+    proxy.cut_the_answer_to("the word of this job")  # one statement, which is its own transaction
     (handle,) = await fleet.enqueue(tasks.report.options(lease=LEASE).call(report, "the word of", "this job"))
 
     await until(lambda: proxy.cuts, f"the answer to a {report} should be lost")

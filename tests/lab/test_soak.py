@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -22,7 +26,9 @@ from holdfast.store.port import EventView, JobView
 from holdfast.store.port.requests import Part, PartState
 from lab import page
 from lab.faults.catalogue import ROWS
-from lab.soak.books import STEPS, Found, Job, Lapse, balance, notes
+from lab.soak import needs
+from lab.soak.blows import Blow, Stall
+from lab.soak.books import STEPS, Found, Job, balance, notes
 from lab.soak.diary import (
     ASKED,
     CANCEL,
@@ -39,9 +45,13 @@ from lab.soak.diary import (
     Told,
 )
 from lab.soak.faults import FAULTS, possible
-from lab.soak.logs import complaints
+from lab.soak.lapses import Lapse
+from lab.soak.logs import admitted, complaints, unlearnt
+from lab.soak.proxy import Way
+from lab.soak.pulse import stalls
 from lab.soak.reading import job_of
-from lab.soak.recovery import LONGEST, Blow, recoveries, too_long
+from lab.soak.recovery import ENOUGH, LONGEST, RECONNECTING, Recovery, recoveries, too_long
+from lab.soak.telling import faults_table, figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -263,6 +273,16 @@ def put(job_id: str, **values: Any) -> Callable[[Found], None]:
     return cook
 
 
+def lapse(*blows: Blow) -> Callable[[Found], None]:
+    """Return what makes a lease of the first worker lapse at a cost, with these faults around it."""
+
+    def cook(found: Found) -> None:
+        found.jobs["repeated"].lapses = (Lapse("worker-1.1", 10.0, 19.0),)
+        found.blows += blows
+
+    return cook
+
+
 UNASKED = {"jobs canceled that nobody had canceled"}
 STALE_PARTS = {"parts and progress of another attempt: stale writes"}
 COOKED: dict[str, tuple[Callable[[Found], Any], set[str]]] = {
@@ -316,6 +336,31 @@ COOKED: dict[str, tuple[Callable[[Found], Any], set[str]]] = {
         {"event logs that lead to the state of the row"},
     ),
     "a budget is exceeded": (put("poison", failures=3, costs=("LEASE_EXPIRED",) * 3), {"budgets exceeded"}),
+    "a job is given up with budget left": (put("poison", budget=3), {"jobs that failed with budget left"}),
+    "a lease lapses, and nothing befell its worker": (
+        lapse(Blow("kill", "worker-2.1", at=14.0)),
+        {"failures for lapsed leases without a fault"},
+    ),
+    "a lease lapses long after the fault": (
+        lapse(Blow("kill", "worker-1.1", at=30.0)),
+        {"failures for lapsed leases without a fault"},
+    ),
+    "an outage costs a lease": (
+        lapse(Blow("away", "", at=11.0, back=14.0, free=True)),
+        {"failures for lapsed leases by faults that must be free"},
+    ),
+    "a stop costs a lease": (
+        lapse(Blow("stop", "worker-1.1", at=11.0, free=True), Blow("kill", "worker-2.1", at=12.0)),
+        {"failures for lapsed leases by faults that must be free"},
+    ),
+    "a worker was killed by nobody": (
+        lambda found: found.deaths.append(("worker-3.1", -9)),
+        {"workers that ended, and nobody knows why"},
+    ),
+    "a worker gave up by itself": (
+        lambda found: found.deaths.append(("worker-1.1", 70)),
+        {"workers that ended, and nobody knows why"},
+    ),
     "a slot is lost and the next one doubled": (
         lambda found: setattr(found.jobs["tick 1"], "slot", 4.0),
         {"slots of the schedule that have a job", "slots of the schedule with more than one job"},
@@ -427,36 +472,152 @@ def test_a_recovery_is_over_when_the_last_job_has_begun_again_or_ended() -> None
         Blow("kill", "worker", at=9.0, held=(("a", 1), ("b", 1))),
         Blow("kill", "worker", at=9.0),
         Blow("freeze", "worker", at=9.0, held=(("c", 1),)),
+        Blow("outage", "", at=5.0, back=10.0, held=(("a", 1), ("b", 1))),
+        Blow("outage", "", at=5.0, back=10.0, held=(("c", 1),)),
         Blow("outage", "", at=5.0, back=10.0),
     ]
 
     found = recoveries(blows, jobs)
 
-    assert (found["kill"].injected, found["kill"].survived, found["kill"].seconds) == (2, 2, (11.0,))
-    assert (found["freeze"].injected, found["freeze"].survived) == (1, 0)
-    assert found["outage"].seconds == (1.0,)
-    assert found["kill"].quantile(0.5) == 11.0
+    assert found["kill"] == Recovery(injected=2, survived=2, measured=1, seconds=(11.0,))
+    assert found["freeze"] == Recovery(injected=1, survived=0, measured=1, seconds=())
+    assert found["outage"] == Recovery(injected=3, survived=2, measured=2, seconds=(10.0,))
+    assert found["kill"].quantile(0.5) == found["kill"].quantile(1.0) == 11.0
     assert found["freeze"].quantile(0.5) is None
+
+
+def test_a_p99_is_told_where_it_differs_from_the_longest() -> None:
+    times = tuple(float(number) for number in range(ENOUGH))
+    assert Recovery(ENOUGH, ENOUGH, ENOUGH, times).quantile(0.99) == 99.0
+    assert Recovery(ENOUGH, ENOUGH, ENOUGH, times[1:]).quantile(0.99) is None
+    assert Recovery(ENOUGH, ENOUGH, ENOUGH, times[1:]).quantile(1.0) == 99.0
 
 
 def test_a_recovery_that_never_is_over_takes_too_long() -> None:
     jobs = {"a": job("a", "short", attempt=2), "b": job("b", "short", State.RUNNING, ended=None)}
 
     assert too_long([Blow("kill", "w", at=9.0, held=(("a", 1),)), Blow("cut", "w", at=0.0)], jobs) == []
-    assert too_long([Blow("freeze", "w", at=9.0, held=(("b", 1),))], jobs) == ["freeze w: inf s"]
+    (late,) = too_long([Blow("freeze", "w", at=9.0, held=(("b", 1),))], jobs)
+    assert "freeze w: b after inf s" in late
 
 
-def test_a_lapse_is_explained_by_a_fault_of_its_worker_or_of_all() -> None:
+def test_a_recovery_is_in_time_when_the_lease_is_over_however_many_jobs_stand_before_it() -> None:
+    over = 9.0 + LONGEST
+    jobs = {"a": job("a", "short", attempt=2, claims=((1, 8.0), (2, 90.0)), ended=91.0, let_go=((1, over), (2, 91.0)))}
+    blow = Blow("kill", "w", at=9.0, held=(("a", 1),))
+
+    assert too_long([blow], jobs) == []
+    jobs["a"].let_go = ((1, over + 0.1),)
+    assert len(too_long([blow], jobs)) == 1
+    blow.grace = 1.0
+    assert too_long([blow], jobs) == []
+
+
+def test_after_an_outage_workers_may_first_have_to_notice_that_it_is_over() -> None:
+    over = 20.0 + LONGEST + RECONNECTING
+    jobs = {"a": job("a", "short", claims=((1, 8.0),), ended=over)}
+    blow = Blow("outage", "", at=9.0, back=20.0, held=(("a", 1),))
+
+    assert too_long([blow], jobs) == []
+    jobs["a"].ended = over + 0.1
+    assert len(too_long([blow], jobs)) == 1
+
+
+def test_a_late_recovery_is_excused_only_when_each_who_would_see_to_it_was_struck_too() -> None:
+    ended = 9.0 + LONGEST + 3.0
+    jobs = {"a": job("a", "short", claims=((1, 8.0),), ended=ended)}
+    blow = Blow("kill", "one.1", at=9.0, held=(("a", 1),))
+    other = Blow("freeze", "two.4", at=10.0, over=9.0 + LONGEST)
+    innocent = [Blow("kill", "two.4", at=8.0), Blow("kill", "one.2", at=ended + 1.0), Blow("kill", "producer-1.1", at=16.0)]
+
+    assert len(too_long([blow, other, *innocent], jobs, ["one", "two"])) == 1, "one was well again"
+    again = Blow("kill", "one.2", at=16.0)
+    assert len(too_long([blow, again], jobs, ["one", "two"])) == 1, "two was well"
+    assert too_long([blow, other, again], jobs, ["one", "two"]) == []
+    everybody = Blow("cancel", "", at=16.0)
+    assert too_long([blow, everybody], jobs, ["one", "two"]) == []
+    everybody.mild = True
+    assert len(too_long([blow, everybody], jobs, ["one", "two"])) == 1
+
+
+def test_a_late_recovery_is_excused_when_the_machine_stood_still_for_all() -> None:
+    jobs = {"a": job("a", "short", claims=((1, 8.0),), ended=9.0 + LONGEST + 3.0)}
+    blows = [Blow("kill", "one.1", at=9.0, held=(("a", 1),))]
+
+    for held_up in ([Stall("one.1", 18.0, 2.0)], [Stall("", 18.0, 0.6)], [Stall("", 50.0, 2.0)]):
+        assert len(too_long(blows, jobs, ["one", "two"], held_up)) == 1
+    for held_up in ([Stall("one.1", 18.0, 2.0), Stall("two.4", 19.0, 2.0)], [Stall("", 18.0, 2.0)]):
+        assert too_long(blows, jobs, ["one", "two"], held_up) == []
+
+
+def test_a_lapse_needs_no_other_reason_on_a_machine_that_is_too_busy() -> None:
     told, found = world()
-    found.jobs["repeated"].lapses = (Lapse("worker-1.1", 110.0, 115.0), Lapse("worker-2.1", 210.0, 215.0))
-    without = "failures for lapsed leases without a fault"
+    lapse()(found)
+    busy = "failures for lapsed leases that only a busy machine explains"
 
-    assert notes(told, found)["failures for lapsed leases"] == 2
-    assert notes(told, found)[without] == 2
-    found.blows = [Blow("kill", "worker-3.1 worker-1.1", at=112.0), Blow("kill", "worker-1.1", at=212.0)]
-    assert notes(told, found)[without] == 1
-    found.blows.append(Blow("lock", "", at=212.0))
-    assert notes(told, found)[without] == 0
+    for innocent in (Stall("worker-2.1", 14.0, 2.0), Stall("worker-1.1", 30.0, 2.0), Stall("worker-1.1", 14.0, 0.6)):
+        found.stalls = [innocent]
+        assert wrong(told, found) == {"failures for lapsed leases without a fault"}
+    for life in ("worker-1.1", ""):
+        found.stalls = [Stall(life, 14.0, 2.0)]
+        assert wrong(told, found) == set()
+        assert notes(told, found)[busy] == 1
+
+
+def test_a_lapse_is_explained_by_a_fault_of_its_worker_or_of_all_that_may_cost_one() -> None:
+    for blow in (Blow("kill", "worker-3.1 worker-1.1", at=12.0), Blow("lock", "", at=3.0, over=12.0)):
+        told, found = world()
+        lapse(blow, Blow("stop", "worker-1.1", at=11.0, free=True))(found)
+        assert wrong(told, found) == set()
+
+
+def test_a_lapse_of_a_commit_that_nobody_can_learn_of_is_no_fault_of_an_outage() -> None:
+    told, found = world()
+    lapse(Blow("away", "", at=11.0, back=14.0, free=True))(found)
+    found.unlearnt = {"short"}
+    assert wrong(told, found) == {"failures for lapsed leases by faults that must be free"}
+    found.unlearnt = {"repeated"}
+    assert wrong(told, found) == set()
+
+
+def test_a_worker_that_had_to_leave_while_the_store_was_away_may_lose_a_lease_and_says_so() -> None:
+    told, found = world()
+    lapse(Blow("stop", "worker-1.1", at=11.0, free=True))(found)
+    found.admitted = {"worker-1.1"}
+    assert wrong(told, found) == {"failures for lapsed leases by faults that must be free"}, "one fault alone is no excuse"
+    found.blows.append(Blow("away", "", at=11.0, back=14.0, free=True))
+    assert wrong(told, found) == set()
+    found.admitted = {"worker-2.1"}
+    assert wrong(told, found) == {"failures for lapsed leases by faults that must be free"}
+
+
+def test_what_a_worker_could_not_help_is_read_from_its_log() -> None:
+    words = "(deposit), attempt 1: whether its transaction was committed cannot be learnt; its lease may lapse\n"
+    left = "holdfast.worker leases whose claim was never answered could not be given back, and will lapse: away\n"
+
+    assert unlearnt(f"2026-11-17 21:05:30,066 ERROR holdfast.worker job 01a1-2465 {words}{QUIET}") == {"01a1-2465"}
+    assert admitted(f"{QUIET}2026-11-17 21:05:35,804 WARNING {left}")
+    assert (unlearnt(STUMBLED), admitted(STUMBLED + QUIET)) == (set(), False)
+
+
+def test_the_end_of_a_worker_is_explained_by_poison_or_a_blocked_loop() -> None:
+    told, found = world()
+    found.jobs["poison"].lapses = (Lapse("worker-1.1", 10.0, 19.0),)
+    found.blows = [Blow("a handler holds the interpreter", "worker-2.1", at=10.0), Blow("poison", "worker-1.1", at=11.0)]
+    found.deaths = [("worker-1.1", -9), ("worker-2.1", 70)]
+
+    assert wrong(told, found) == set()
+
+
+def test_a_worker_says_when_the_machine_gave_it_no_turn() -> None:
+    log = "pulse: no turn for 1.250 s until 1000.500\n" + QUIET
+    now = time.time() - time.monotonic()
+
+    (stall,) = stalls("worker-1.1", log)
+
+    assert (stall.life, stall.seconds) == ("worker-1.1", 1.25)
+    assert stall.until == pytest.approx(1000.5 + now, abs=1.0)
+    assert complaints(log, worker=True) == []
 
 
 STUMBLED = """\
@@ -487,6 +648,81 @@ def test_logs_that_tell_of_an_error_of_the_process_are_found_out(bad: str) -> No
 
 def test_a_producer_has_no_traceback_at_all() -> None:
     assert len(complaints(STUMBLED, worker=False)) == 1
+
+
+# -- the way to the server, and the end of a run ---------------------------------------------------------------------------
+
+
+async def test_an_outcome_that_was_held_is_delivered_although_its_sender_is_gone() -> None:
+    heard = asyncio.Queue[bytes]()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(100):
+            heard.put_nowait(data)
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with Way(f"postgresql://nobody@127.0.0.1:{port}/soak") as way:
+            _, sender = await asyncio.open_connection("127.0.0.1", urlsplit(way.url).port)
+            sender.write(b"something else")
+            assert await asyncio.wait_for(heard.get(), 10) == b"something else"
+            holding = asyncio.create_task(way.hold(b"the id", b"attempt ", within=10))
+            await asyncio.sleep(0)
+            sender.write(b"of the id: attempt 1")
+            assert await holding
+            sender.transport.abort()
+            await asyncio.sleep(0.1)  # for nothing to come
+            assert heard.empty()
+            way.deliver()
+            assert await asyncio.wait_for(heard.get(), 10) == b"of the id: attempt 1"
+            assert not await way.hold(b"what never comes", within=0.01)
+
+
+@pytest.mark.parametrize("path", ["nowhere/soak.json", "."])
+def test_figures_that_could_not_be_written_are_refused_before_the_run(path: str, tmp_path: Path) -> None:
+    options = command("sqlite", "--minutes", "1", "--json", str(tmp_path / path))
+    run = subprocess.run(options, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "is no file, or in a folder that does not exist" in run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)])
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_a_soak_that_is_given_up_clears_up_and_says_where_the_logs_are(store: str, signals: tuple[signal.Signals, ...]) -> None:
+    with subprocess.Popen(
+        command(store, "--minutes", "60", "--every", "1"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
+        assert run.stdout is not None
+        lines = []
+        for line in run.stdout:
+            lines.append(line)
+            if " faults" in line:  # the first line of status
+                break
+        for number in signals:
+            run.send_signal(number)
+            time.sleep(0.5)  # two at once would be one
+        lines += run.stdout.readlines()
+    told = "".join(lines)
+    assert run.returncode == 130, told
+    assert "given up" in told
+    assert "Traceback" not in told
+    folder = Path(told.rpartition("producers wrote down: ")[2].strip())
+    assert list(folder.glob("worker-1.*.log"))
+    shutil.rmtree(folder)
+
+
+def test_what_a_machine_lacks_is_said_with_what_would_change_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(needs, "PROGRAM", tmp_path / "pgbouncer")
+    monkeypatch.setattr(needs, "LIBRARIES", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    missing = needs.lacking()
+
+    assert set(missing) == {fault.needs for fault in FAULTS if fault.needs}
+    assert missing[needs.POOLER].endswith("apt-get install pgbouncer")
+    assert missing[needs.CLOCK].endswith("apt-get install faketime")
 
 
 # -- what is read ----------------------------------------------------------------------------------------------------------
@@ -534,6 +770,7 @@ def test_what_attempts_cost_is_read_from_the_log() -> None:
     read = job_of(view(), events)
 
     assert read.costs == ("LEASE_EXPIRED", "ConnectionError")
+    assert [over - NOON.timestamp() for _, over in read.let_go] == [2.0, 4.0, 6.0, 8.0]
     assert read.lapses == (Lapse("worker-1.1", NOON.timestamp() + 1, NOON.timestamp() + 2),)
 
 
@@ -580,13 +817,44 @@ def test_the_page_says_how_many_stale_writes_the_books_found() -> None:
     assert page.accepted([]) == "accepted ones were not looked for"
 
 
+def kept(**more: Any) -> dict[str, Any]:
+    """What the page is told of a long run."""
+    books = [{"what": line.what} for line in balance(*world())]
+    return {"ok": True, "store": "postgres", "seconds": 1801.0, "books": books} | more
+
+
 @pytest.mark.parametrize("change", [{"ok": False}, {"store": "sqlite"}, {"seconds": 1799.0}])
 def test_the_page_needs_a_long_run_on_postgresql_that_balanced(change: dict[str, Any]) -> None:
-    long = {"ok": True, "store": "postgres", "seconds": 1801.0}
+    long = kept()
 
     assert page.lacking([long | change, long]) is None
     assert "no soak of at least 30 minutes on PostgreSQL" in (page.lacking([long | change]) or "")
     assert page.lacking([]) is not None
+
+
+@pytest.mark.parametrize(
+    "books", [[], kept()["books"][1:], [*kept()["books"], {"what": "a line of yesterday"}], kept()["books"][::-1]]
+)
+def test_the_page_refuses_runs_whose_books_are_not_those_of_today(books: list[dict[str, Any]]) -> None:
+    assert page.lacking([kept(), kept(store="sqlite", seconds=900.0)]) is None
+    assert "on sqlite whose books are not those of today" in (page.lacking([kept(), kept(store="sqlite", books=books)]) or "")
+    assert "on postgres whose books are not those of today" in (page.lacking([kept(books=books)]) or "")
+
+
+def test_the_page_lists_faults_by_their_rows_and_all_of_them_last() -> None:
+    found = {
+        "the server is away for two leases": Recovery(1, 1, 0, ()),
+        "ask a worker to stop": Recovery(1, 1, 1, (0.5,)),
+        "kill a worker": Recovery(2, 2, 1, (4.0,)),
+    }
+    run = {"faults": figures(found)}
+    backwards = dict(sorted(run["faults"].items(), reverse=True))
+
+    names = [name for name, _ in sorted(backwards.items(), key=page._by_rows)]
+
+    assert names == list(run["faults"]) == ["kill a worker", "the server is away for two leases", "ask a worker to stop", "all"]
+    assert page._fault("all", run["faults"]["all"]) == "|  | all | 4 | 4 | 2 | 4.0 s |  | 4.0 s |"
+    assert faults_table(found)[1].split()[:3] == ["1", "2", "3"]
 
 
 def test_checking_the_page_fails_without_such_a_run(

@@ -95,6 +95,7 @@ async def test_a_store_survives_an_immediate_restart_of_its_server(store: Postgr
     assert await store.enqueue([job]) == [Enqueued(Enqueue.REPEATED, job.id)]
 
 
+@pytest.mark.row("11b")
 async def test_an_outage_spends_no_budget(store: PostgresStore, server: PostgresServer, world: Steered) -> None:
     job, _ = await hold(store, lease=30)
     server.restart(immediate=True)

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -163,7 +163,12 @@ sys.exit(os.waitstatus_to_exitcode(status))
 @pytest.mark.parametrize(("when", "status"), [("opened", 7), ("made", 0)])
 def test_a_forked_child_may_use_only_a_store_that_it_opened_itself(path: str, when: str, status: int) -> None:
     command = [sys.executable, "-c", FORKING, path, when]
-    assert subprocess.run(command, cwd=ROOT, check=False, timeout=30).returncode == status
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as parent:
+        try:
+            assert parent.wait(30) == status
+        finally:  # a child that hangs is of its session, and outlives it
+            with suppress(ProcessLookupError):
+                os.killpg(parent.pid, signal.SIGKILL)
 
 
 # -- others at work --------------------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 CHECKPOINT_EVERY: Final = 64
 """Commits between two checkpoints: a log of a few megabytes, and two syncs shared among that many."""
+KEPT: Final = 1.0
+"""Seconds that a write waits for others before that counts as an outage, in which nobody could extend a lease."""
 
 
 def perform(connection: Executes, environment: Environment, operation: Callable[[Writing], T]) -> T:
@@ -58,6 +60,8 @@ class Writer:
         self._checkpointer: sqlite3.Connection | None = None
         self._place = Place(path)
         self._commits = 0
+        self.free_since: float | None = None
+        """Monotonic time since when the file is free again after somebody kept it for long; `None` when nobody has."""
 
     def open(self, *, create: bool) -> None:
         """Connect and check the schema; create a missing one where that is allowed."""
@@ -102,14 +106,25 @@ class Writer:
         """Run an operation in a transaction of its own: all of it happens or none."""
         with translated(self._path):
             connection = _present(self._connection)
-            # the write lock first, and only then the time: whoever writes later also has the later moment
-            with _transaction(connection, "BEGIN IMMEDIATE"):
-                result = perform(connection, self._environment, operation)
-                self._place.check()
+            asked = self._environment.monotonic()
+            try:
+                # the write lock first, and only then the time: whoever writes later also has the later moment
+                with _transaction(connection, "BEGIN IMMEDIATE"):
+                    self._waited(asked)
+                    result = perform(connection, self._environment, operation)
+                    self._place.check()
+            except sqlite3.OperationalError:
+                self._waited(asked)
+                raise
             self._commits += 1
             if self._commits >= CHECKPOINT_EVERY:
                 self._checkpoint()
             return result
+
+    def _waited(self, asked: float) -> None:
+        now = self._environment.monotonic()
+        if now - asked >= KEPT:
+            self.free_since = now
 
     def _checkpoint(self) -> None:
         """Bring the log back into the database while nobody can write.

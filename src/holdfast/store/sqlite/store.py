@@ -313,7 +313,16 @@ class SqliteStore:
 
     async def reap(self, limit: int, *, tasks: frozenset[str] = frozenset(), up_for: float | None = None) -> list[Reaped]:
         """Settle lapsed leases by the policy stored with each job; those of `tasks` first."""
-        return await self._write(lambda writing: housekeeping.reap(writing, limit, tasks, up_for))
+        writer = self._opened().writer
+
+        def work(writing: Writing) -> list[Reaped]:
+            # asked for only now that the file is ours: who kept it has kept all heartbeats waiting too
+            undisturbed = [] if up_for is None else [up_for]
+            if writer.free_since is not None:
+                undisturbed.append(self._environment.monotonic() - writer.free_since)
+            return housekeeping.reap(writing, limit, tasks, min(undisturbed, default=None))
+
+        return await self._write(work)
 
     async def drop_overdue(self, limit: int) -> int:
         """End waiting jobs whose `start_by` has passed."""
