@@ -121,7 +121,10 @@ class SimRunner:
         """Nothing is left behind: what was asked for and not done yet is forgotten with its caller."""
 
     def _next(self) -> None:
+        """Begin with the next call. One whose caller is cancelled before its turn is not made, and afterwards it is."""
         world = self._node.world
+        while self._calls and self._calls[0].future.cancelled():
+            self._calls.popleft()
         self._busy = bool(self._calls)
         if self._busy:
             world.at(world.time + world.rng.uniform(0.0002, 0.003), self._node, self._do)
@@ -129,20 +132,19 @@ class SimRunner:
     def _do(self) -> None:
         function, future, note, until = self._calls[0]
         world = self._node.world
-        if not future.cancelled():
-            try:
-                answer: Any = function()
-            except StoreUnavailable as error:
-                if world.time < until and _busy(error):  # as SQLite would wait in the thread
-                    world.at(world.time + world.rng.uniform(0.001, 0.02), self._node, self._do)
-                    return
-                self._give(future, error)
-            except BaseException as error:  # noqa: BLE001  handed to whoever asked
-                self._give(future, error)
-            else:
-                if note is not None and function.__name__ != UNDO:
-                    note(answer)
-                self._give(future, None, answer)
+        try:
+            answer: Any = function()
+        except StoreUnavailable as error:
+            if world.time < until and _busy(error):  # as SQLite would wait in the thread
+                world.at(world.time + world.rng.uniform(0.001, 0.02), self._node, self._do)
+                return
+            self._give(future, error)
+        except BaseException as error:  # noqa: BLE001  handed to whoever asked
+            self._give(future, error)
+        else:
+            if note is not None and function.__name__ != UNDO:
+                note(answer)
+            self._give(future, None, answer)
         self._calls.popleft()
         self._next()
 

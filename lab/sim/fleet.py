@@ -1,35 +1,35 @@
-"""The fleet that is simulated: an app as users write one, its workers, and clients that carry out a plan."""
+"""The fleet that is simulated: an app as users write one, and its workers."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager, suppress
+import logging
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from holdfast import Holdfast, Job, Retry
-from holdfast.core.states import TERMINAL
-from holdfast.errors import JobNotFound, KeyBusy, NotAllowed, StoreUnavailable
+from holdfast import Holdfast, Job, Reschedule, Retry
+from holdfast.errors import StoreUnavailable
 from holdfast.runtime.worker import RunningWorker
 from holdfast.runtime.world import WorkerOptions
+from holdfast.store.port import Retention
 from lab.sim.history import Run
-from lab.sim.plan import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Iterator
 
-    from holdfast import Handle
     from lab.sim.loop import NodeLoop
-    from lab.sim.plan import Order
     from lab.sim.run import Simulation
     from lab.sim.world import Node
 
-T = TypeVar("T")
-
+LOG: Final = logging.getLogger("sim.fleet")
+"""What handlers say is kept with their jobs; Holdfast's own loggers are not heard while a fleet is simulated."""
 LEASE: Final = 4.0
 BUDGET: Final = 4
-OUTSIDE: Final = "7"
-"""What somebody completes a job with from outside, as it is stored."""
+TIMEOUT: Final = 3.0
+"""Seconds after which a handler is stopped that tarries."""
+STUBBORN: Final = 8.0
+"""Seconds for which a stubborn handler goes on after it was asked to stop: longer than anybody waits for it."""
 RETRY: Final = Retry(max_attempts=BUDGET, initial=0.3, factor=2.0, max=2.0)
 
 
@@ -37,7 +37,7 @@ class Here:
     """The environment of whatever node runs now, for an app that all nodes share."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_node().environment, name)
+        return getattr(this_node().environment, name)
 
 
 class HereAdapters:
@@ -47,19 +47,20 @@ class HereAdapters:
 
     def store(self) -> Any:
         """Return a handle of that node on the simulated store."""
-        return _simulation().store(_node())
+        return _simulation().store(this_node())
 
     def notifier(self) -> Any:
         """Return the notifier of that node."""
-        return _simulation().notifier(_node())
+        return _simulation().notifier(this_node())
 
 
-def _node() -> Node:
+def this_node() -> Node:
+    """Return the node that runs now."""
     return cast("NodeLoop", asyncio.get_running_loop()).node
 
 
 def _simulation() -> Simulation:
-    return cast("Simulation", _node().world.owner)
+    return cast("Simulation", this_node().world.owner)
 
 
 app = Holdfast("memory://", environment=cast("Any", Here()))
@@ -71,9 +72,9 @@ app.queue("stopped")
 @contextmanager
 def _run_of(job: Job) -> Iterator[None]:
     """Write down from when until when a handler ran."""
-    node = _node()
+    node = this_node()
     runs = _simulation().history.runs
-    run = Run(node.name, node.life, job.id, job.attempt, node.world.time)
+    run = Run(node.name, node.life, job.id, job.attempt, node.world.time, parts=frozenset(job.parts))
     runs.append(run)
     try:
         yield
@@ -143,13 +144,14 @@ async def effect(number: int, seconds: float, failures: int, job: Job) -> int:
 
 @app.task(name="report", lease=LEASE, retry=RETRY, timeout=60)
 async def report(number: int, seconds: float, failures: int, job: Job) -> int:
-    """Tell of progress, and go on where the last attempt was."""
-    with _run_of(job):
+    """Tell of progress and of what it meets, and go on where the last attempt was."""
+    with _run_of(job), job.stage("parts"):
         parts = 3 + int(2 * seconds)
         for part in range(parts):
             if not job.done(f"part-{part}"):
                 await asyncio.sleep(seconds / parts)
                 job.checkpoint(f"part-{part}", data={"attempt": job.attempt})
+                LOG.warning("part %d of attempt %d", part, job.attempt)
                 job.progress(100 * (part + 1) / parts)
         if job.failures < failures:
             raise ValueError("as was ordered")
@@ -174,12 +176,43 @@ async def nap(number: int, seconds: float, job: Job) -> int:
         await job.sleep(seconds)
         await job.step("second", _attempt, job.attempt)
         if job.attempt <= first:
-            _node().world.complaints.append(f"job {job.id}: attempt {job.attempt} has slept, and began with attempt {first}")
+            this_node().world.complaints.append(
+                f"job {job.id}: attempt {job.attempt} has slept, and began with attempt {first}"
+            )
         return number
 
 
 async def _attempt(attempt: int) -> int:
     return attempt
+
+
+@app.task(name="tarry", lease=LEASE, retry=RETRY, timeout=TIMEOUT)
+async def tarry(number: int, seconds: float, failures: int, job: Job) -> int:
+    """Run into the time-out some times first."""
+    with _run_of(job):
+        await asyncio.sleep(100.0 if job.failures < failures else min(seconds, 0.5 * TIMEOUT))
+        return number
+
+
+@app.task(name="stubborn", lease=LEASE, retry=RETRY, timeout=60)
+async def stubborn(number: int, seconds: float, failures: int, job: Job) -> int:
+    """Go on for a while when asked to stop."""
+    with _run_of(job):
+        try:
+            await asyncio.sleep(100.0 if job.failures < failures else seconds)
+        except asyncio.CancelledError:
+            await asyncio.sleep(STUBBORN)
+            raise
+        return number
+
+
+@app.task(name="again", lease=LEASE, retry=RETRY, timeout=60)
+async def again(number: int, after: float, failures: int, job: Job) -> int:
+    """Put itself off, which costs nothing."""
+    with _run_of(job):
+        if job.attempt <= failures:
+            raise Reschedule(after=after)
+        return number
 
 
 @app.task(name="tick", lease=LEASE, retry=RETRY, cron="* * * * *", missed="all")
@@ -202,7 +235,7 @@ async def serve(simulation: Simulation, node: Node) -> None:
         shutdown_timeout=3.0,
     )
     world = replace(
-        app.world(),
+        app.world(Retention(succeeded=plan.kept)),
         environment=node.environment,
         make_store=lambda: simulation.store(node),
         make_notifier=lambda: simulation.notifier(node),
@@ -215,111 +248,3 @@ async def serve(simulation: Simulation, node: Node) -> None:
             await asyncio.sleep(0.5)
         else:
             return
-
-
-async def order_all(simulation: Simulation, node: Node) -> None:
-    """Be a client: carry out what was ordered of it and is not done yet, each order on its own."""
-    left = [one for one in simulation.plan.orders if one.client == node.name and one.number not in simulation.carried_out]
-    async with asyncio.TaskGroup() as group:
-        for order in left:
-            group.create_task(_carry_out(simulation, node, order))
-
-
-async def _carry_out(simulation: Simulation, node: Node, order: Order) -> None:
-    await asyncio.sleep(max(0.0, order.at - node.world.time))
-    for handle in await _enqueue(simulation, order):
-        simulation.history.acknowledged[handle.id] = order
-    simulation.carried_out.add(order.number)
-
-
-async def _enqueue(simulation: Simulation, order: Order) -> list[Handle[Any]]:
-    number, seconds, failures = order.number, order.seconds, order.failures
-    match order.kind:
-        case Kind.DELETE:
-            doomed = step.options(id=app.new_id())
-            chain = await insist(lambda: doomed.start_chain(number, order.size, seconds, failures))
-            simulation.history.acknowledged[chain.id] = order
-            await asyncio.sleep(order.after)
-            with suppress(JobNotFound):  # an answer was lost
-                await insist(lambda: chain.delete(by="somebody"))
-            return []
-        case Kind.PAUSE:
-            await insist(lambda: app.pause("stopped", reason="as was ordered"))
-            calls = [work.options(queue="stopped").call(number, seconds / 4, failures) for _ in range(order.size)]
-            held = await insist(lambda: app.enqueue_many(calls))
-            await asyncio.sleep(order.after)
-            await insist(lambda: app.resume("stopped"))
-            return held
-        case Kind.CHAIN:
-            first = step.options(id=app.new_id())
-            return [await insist(lambda: first.start_chain(number, order.size, seconds, failures))]
-        case Kind.GATHER:
-            calls = [work.call(number, seconds, min(failures, 2)) for _ in range(order.size)]
-            parts = await insist(lambda: app.enqueue_many(calls))
-            for handle in parts:
-                simulation.history.acknowledged[handle.id] = order
-            last = gather.options(after=parts, id=app.new_id())
-            return [*parts, await insist(lambda: last.enqueue(number, min(seconds, 2.0)))]
-        case Kind.KEYED:
-            keyed = work.options(key=f"key-{number % 2}", id=app.new_id())
-            return [await insist(lambda: keyed.enqueue(number, seconds, failures))]
-        case Kind.REPLACE:
-            newer = work.options(key=f"key-{number % 2}", on_conflict="replace", id=app.new_id())
-            return [await insist(lambda: newer.enqueue(number, seconds, failures))]
-        case Kind.ORDERED:
-            calls = [ordered.call(number, seconds / 4) for _ in range(order.size)]
-            return await insist(lambda: app.enqueue_many(calls))
-        case Kind.EFFECT:
-            call = effect.call(number, seconds, failures)
-        case Kind.REPORT:
-            call = report.call(number, seconds, failures)
-        case Kind.LISTEN:
-            call = listen.call(number, min(failures, 2))
-        case Kind.NAP:
-            call = nap.call(number, order.after + 0.1)
-        case Kind.LATER:
-            call = work.options(delay=order.after).call(number, seconds, failures)
-        case Kind.OUTSIDE | Kind.CANCEL if number % 2:
-            call = effect.call(number, seconds, failures)
-        case Kind.RETRY:
-            call = work.call(number, min(seconds, 1.0), 99)
-        case _:
-            call = work.call(number, seconds, failures)
-    handles = await insist(lambda: app.enqueue_many([call]))
-    for handle in handles:
-        simulation.history.acknowledged[handle.id] = order
-    if order.kind in AFTERWARDS:
-        await asyncio.sleep(order.after)
-        await AFTERWARDS[order.kind](handles[0], order)
-    return handles
-
-
-async def _cancel(handle: Handle[Any], _: Order) -> None:
-    await insist(lambda: handle.cancel("as was ordered"))
-
-
-async def _complete(handle: Handle[Any], _: Order) -> None:
-    await insist(lambda: app.complete(handle, int(OUTSIDE), by="somebody"))
-
-
-async def _signal(_: Handle[Any], order: Order) -> None:
-    await insist(lambda: app.signal(f"signal-{order.number}", order.number))
-
-
-async def _retry(handle: Handle[Any], _: Order) -> None:
-    while (await insist(handle.state)) not in TERMINAL:  # noqa: ASYNC110  it is asked for from outside
-        await asyncio.sleep(1.0)
-    with suppress(NotAllowed):  # an answer was lost, and it is live again
-        await insist(handle.retry)
-
-
-AFTERWARDS: Final = {Kind.CANCEL: _cancel, Kind.OUTSIDE: _complete, Kind.RETRY: _retry, Kind.LISTEN: _signal}
-
-
-async def insist(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask again and again, as a careful client does, until there is an answer."""
-    while True:
-        try:
-            return await ask()
-        except (StoreUnavailable, KeyBusy):
-            await asyncio.sleep(0.2 + 0.3 * _node().environment.random())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import events
 from collections import deque
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +44,11 @@ def _closed(task: asyncio.Task[Any]) -> bool:
     return True
 
 
+def _over(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 class NodeLoop(asyncio.AbstractEventLoop):
     """One thread of a node with an event loop. Callbacks of one loop run in their order; between loops the seed decides."""
 
@@ -56,14 +62,17 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self._world = node.world
 
     def step(self) -> None:
-        """Run one callback."""
+        """Run one callback. The loop stays the running one until the world says otherwise: it mostly is again, at once."""
         handle = self.ready.popleft()
-        if not handle.cancelled():
+        if not handle._cancelled:
             events._set_running_loop(self)
-            try:
-                handle._run()
-            finally:
-                events._set_running_loop(None)
+            handle._run()
+
+    def pause(self, seconds: float) -> asyncio.Future[None]:
+        """Return what is done after some seconds: as `asyncio.sleep`, at a third of its cost. Every request does it twice."""
+        future: asyncio.Future[None] = asyncio.Future(loop=self)
+        self._world.at(self._world.time + seconds, self.node, partial(_over, future))
+        return future
 
     def dispose(self) -> None:
         """Close every coroutine. What they want done on their way out, they ask of this loop, which does nothing any more."""
@@ -124,8 +133,12 @@ class NodeLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         """Have a callback run at a time."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self._world.at(when, self.node, lambda: self._add(handle))
+        self._world.at(when, self.node, partial(self._ring, handle))
         return handle
+
+    def _ring(self, handle: asyncio.TimerHandle) -> None:
+        if not handle._cancelled:
+            self._add(handle)
 
     def _add(self, handle: asyncio.Handle) -> None:
         self.ready.append(handle)

@@ -7,22 +7,25 @@ import gc
 import logging
 import sqlite3
 import tempfile
+import traceback
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 from holdfast.core.states import TERMINAL, State
 from holdfast.store.memory import MemoryData, MemoryStore
 from holdfast.store.port import JobFilter
-from holdfast.store.sqlite import SqliteStore
-from lab.sim import fleet
+from holdfast.store.sqlite import SqliteStore, transaction
+from lab.sim import clients, fleet
 from lab.sim.bus import Bus, BusNotifier
 from lab.sim.checker import check
 from lab.sim.history import Found, History
-from lab.sim.plan import CLIENTS, COUNTED, STORMY, WORKERS, Ill, Plan
+from lab.sim.ills import COUNTED, STORMY, WORKERS, Ill
+from lab.sim.orders import CLIENTS
 from lab.sim.stores import SimStore
 from lab.sim.weather import Weather
 from lab.sim.world import Spinning, World
@@ -31,14 +34,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.store.port import Store
-    from lab.sim.plan import Fault
+    from lab.sim.ills import Fault
+    from lab.sim.plan import Plan
     from lab.sim.world import Node
 
 LONGEST: Final = 600.0
 """Seconds of the simulated world after which whatever is live is stuck."""
 LOOK_EVERY: Final = 2.0
-AFTERMATH: Final = 28.0
-"""Seconds in which whoever is dead is started again, and the last slot of the schedule is fired."""
+REVIVED: Final = 8.0
+"""Seconds after the storm until whoever is dead is started again: those who are not see to what is left."""
 SOON: Final = 60
 """Callbacks: what befalls a node at a time befalls it within so many of its own."""
 
@@ -51,6 +55,9 @@ class Outcome:
     faults: tuple[str, ...]
     """What is wrong; nothing where all is well."""
     trace: tuple[str, ...]
+    """All that happened; nothing where all is well and nobody has asked for it."""
+    gist: tuple[str, ...]
+    """The same without what happens all the time, whatever else does."""
     seconds: float
     """How long it took in the simulated world."""
 
@@ -60,10 +67,18 @@ class Outcome:
         return blake2b("\n".join(self.trace).encode(), digest_size=16).hexdigest()
 
 
-def simulate(plan: Plan) -> Outcome:
-    """Run a plan."""
+def simulate(plan: Plan, *, traced: bool = False) -> Outcome:
+    """Run a plan; `traced`: tell all that happens also when all is well."""
     with ExitStack() as stack, uncollected():
-        return Simulation(plan, stack).run()
+        return Simulation(plan, stack).run(traced=traced)
+
+
+def callbacks_of(plan: Plan, name: str) -> int:
+    """Return how many callbacks the first process of a name runs until nothing goes wrong any more."""
+    with ExitStack() as stack, uncollected():
+        simulation = Simulation(plan, stack)
+        simulation.run(traced=False)
+        return simulation.callbacks[name]
 
 
 @contextmanager
@@ -84,42 +99,59 @@ class Simulation:
         self.history = History()
         self.carried_out: set[int] = set()
         """The orders that clients are done with."""
+        self.callbacks: dict[str, int] = {}
+        """How many each process had run when the storm was over."""
         self._world = World(plan.seed, self)
-        self._weather = Weather(self._world, [fault for fault in plan.faults if fault.ill in COUNTED])
+        self._weather = Weather(self._world, [fault for fault in plan.faults if fault.ill in COUNTED], self._kill)
         self._bus = Bus(self._world, self._weather)
         self._data = MemoryData()
         self._path = ""
         if plan.store == "sqlite":
             self._path = stack.enter_context(a_file())
             stack.enter_context(connections_noted(self._world))
+            # a handler's transaction would wait for another one in real time: here its thread does, in simulated time
+            stack.enter_context(patch.object(transaction, "BUSY_SLICE", 0.0))
         stack.enter_context(errors_noted(self._world))
         stack.callback(self._bury)
 
-    def run(self) -> Outcome:
+    def run(self, *, traced: bool) -> Outcome:
         """Run it, and look at what it has left."""
         world = self._world
         for name in (*WORKERS, *CLIENTS):
             self._start(name)
         for fault in self.plan.faults:
-            if fault.ill not in COUNTED:
+            if fault.ill is Ill.CRASH:
+                node = world.nodes[fault.node]
+                node.dies_at, node.die = int(fault.at), partial(self._kill, node, fault.seconds)
+            elif fault.ill not in COUNTED:
                 world.at(fault.at, None, partial(self._befall, fault))
         world.at(STORMY, None, self._clear_up)
         wrong: list[str] = []
         try:
-            world.run(STORMY)
-            self._looked_at = world.time
-            world.run(LONGEST, self._all_ended)
-            self.history.over = world.time
-            for node in world.nodes.values():
-                node.kill()  # what is read must stand still
-            found = self._found()
+            self._turn()
+            wrong += check(self.plan, self.history, self._found())
         except Spinning as error:
             wrong.append(f"it spins: {error}")
-        else:
-            self.history.lives, self.history.frozen, self.history.troubles = world.lives(), world.frozen, world.troubles
-            wrong += check(self.plan, self.history, found)
+        except Exception as error:  # noqa: BLE001  an answer that cannot be is a finding of this seed, not the end of a sweep
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            wrong.append(f"the answers make no sense: {error!r} in {Path(where.filename).name}:{where.lineno}")
         wrong += world.complaints
-        return Outcome(self.plan, tuple(wrong), tuple(world.trace), world.time)
+        lines = world.lines if wrong or traced else []
+        gist = tuple(str(line) for line in lines if not line.dull)
+        return Outcome(self.plan, tuple(wrong), tuple(map(str, lines)), gist, world.time)
+
+    def _turn(self) -> None:
+        """Let everything happen."""
+        world = self._world
+        world.run(STORMY)
+        self.callbacks = {name: node.steps for name, node in world.nodes.items()}
+        self._looked_at = world.time
+        world.run(LONGEST, self._all_ended)
+        history = self.history
+        history.over = world.time
+        for node in world.nodes.values():
+            node.kill()  # what is read must stand still
+        history.lives, history.frozen, history.troubles = world.lives(), world.frozen, world.troubles
 
     # what nodes ask for
 
@@ -140,25 +172,26 @@ class Simulation:
 
     def _start(self, name: str) -> None:
         node = self._world.node(name)
-        main = fleet.serve if name in WORKERS else fleet.order_all
+        main = fleet.serve if name in WORKERS else clients.order_all
         node.start(lambda: self._live(node, main))
 
     async def _live(self, node: Node, main: Any) -> None:
         await main(self, node)
         if node.name in WORKERS:  # it was asked to stop
+            self.history.signed_off.add((node.name, node.life))
             node.kill()
 
     def _befall(self, fault: Fault) -> None:
         node = self._world.nodes.get(fault.node)
         if fault.ill in (Ill.STOP, Ill.FREEZE):
-            self._world.trouble(fault.node, fault.seconds)
+            self._world.trouble(fault.node, fault.seconds, lasts=fault.ill is Ill.FREEZE)
         match fault.ill:
             case Ill.KILL if node is not None:
                 node.dies_at = self._soon(node)
-                self._world.at(self._world.time + fault.seconds, None, lambda: self._revive(fault.node))
+                self._world.at(self._world.time + fault.seconds, None, partial(self._revive, fault.node))
             case Ill.STOP if node is not None and node.alive:
                 node.stop()
-                self._world.at(self._world.time + fault.seconds + 12.0, None, lambda: self._revive(fault.node))
+                self._world.at(self._world.time + fault.seconds + 12.0, None, partial(self._revive, fault.node))
             case Ill.FREEZE if node is not None:
                 node.freezes_at, node.freezes_for = self._soon(node), fault.seconds
             case Ill.CUT | Ill.OUTAGE:
@@ -176,6 +209,11 @@ class Simulation:
         """Return a callback in the midst of whatever a node does next."""
         return node.steps + 1 + self._world.rng.randrange(SOON)
 
+    def _kill(self, node: Node, seconds: float) -> None:
+        """End a process in this very moment, and start it again later."""
+        node.kill()
+        self._world.at(self._world.time + seconds, None, partial(self._revive, node.name))
+
     def _revive(self, name: str) -> None:
         """Start a process anew that has ended."""
         node = self._world.nodes[name]
@@ -188,7 +226,7 @@ class Simulation:
         self._weather.clear()
         self._world.tell("all", "nothing goes wrong any more")
         for name in (*WORKERS, *CLIENTS):
-            self._world.at(self._world.time + 20.0, None, partial(self._revive, name))
+            self._world.at(self._world.time + REVIVED, None, partial(self._revive, name))
 
     # the end
 
@@ -199,7 +237,7 @@ class Simulation:
             return False
         self._looked_at = world.time
         orders = {order.number for order in self.plan.orders}
-        return world.time > STORMY + AFTERMATH and orders <= self.carried_out and not self._live_jobs()
+        return world.time > STORMY + self.plan.calm and orders <= self.carried_out and not self._live_jobs()
 
     def _live_jobs(self) -> int:
         if self._path:
@@ -221,12 +259,16 @@ class Simulation:
             stats = await store.stats()
             counts = {state: stats.count(state) for state in State}
             parts = {job_id: frozenset(part.name for part in await store.parts(job_id)) for job_id in jobs}
+            lines = {one.id: await store.logs(one.id, limit=1000) for one in page.jobs if one.task == "report"}
+            said = {job_id: frozenset(line.message for line in logged) for job_id, logged in lines.items()}
             ledger = self._read("SELECT job FROM ledger") if self._path else None
-            gathered.append(Found(jobs, events, attempts, counts, parts, ledger))
+            gathered.append(Found(jobs, events, attempts, counts, parts, said, ledger))
             await store.close()
 
         node.start(read)
         self._world.run(self._world.time + 60.0, lambda: bool(gathered))
+        if not gathered:
+            raise ValueError("what is left cannot be read")
         return gathered[0]
 
     def _read(self, sql: str) -> list[Any]:
@@ -238,6 +280,10 @@ class Simulation:
     def _bury(self) -> None:
         self._world.bury()
         fleet.app._clients.clear()  # each simulated event loop has one
+        # what a coroutine that would not close still leads to must not be the whole run
+        self.history.done.clear()
+        self.history.runs.clear()
+        self._data.adopt(MemoryData())
 
 
 @contextmanager

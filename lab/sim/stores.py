@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import HoldfastError
 from lab.sim.environment import NOTE
 from lab.sim.history import Done
-from lab.sim.plan import Ill
-from lab.sim.telling import shown
+from lab.sim.ills import Ill
+from lab.sim.weather import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from holdfast.store.port import Store, Transaction
     from lab.sim.history import History
+    from lab.sim.ills import Fault
     from lab.sim.weather import Weather
     from lab.sim.world import Node
-
-QUIET: Final = frozenset({"beat", "schedules", "now", "signals", "mark_offline", "unblock", "drop_overdue", "prune", "open"})
-"""What the trace does not tell of when it has brought nothing."""
 
 REPEATABLE: Final = frozenset({"enqueue", "claim", "extend", "progress", "checkpoint", "log", "mark", "settle", "reap", "fire"})
 """What may be carried out twice, and is answered as the second time was."""
@@ -52,12 +53,34 @@ class SimStore:
 
     async def begin(self) -> SimTransaction:
         """Begin a transaction for a handler. One whose answer was lost would be undone by whoever has begun it."""
-        await self._weather.request(self._node, "begin")
+        fault, seconds = self._weather.depart(self._node, "begin")
+        await pause(seconds)
+        await self._weather.arrive(self._node, fault)
         return SimTransaction(self, await self._inner.begin())
 
     async def ask(self, name: str, method: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **kwargs: Any) -> Any:
         """Have an operation carried out, as far as the weather lets it."""
-        fault = await self._weather.request(self._node, name)
+        fault, seconds = self._weather.depart(self._node, name)
+        arrives_at = self._node.world.time + seconds
+        arrive = partial(self._arrive, fault, name, method, args, kwargs)
+        try:
+            await pause(seconds)
+        except asyncio.CancelledError:
+            # who gives up on the answer does not take back the request: it arrives all the same
+            asyncio.ensure_future(_alone(arrives_at - self._node.world.time, arrive))  # noqa: RUF006  its loop keeps it
+            raise
+        return await arrive()
+
+    async def _arrive(
+        self,
+        fault: Fault | None,
+        name: str,
+        method: Callable[..., Coroutine[Any, Any, Any]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Carry out what has arrived, and let the answer travel back."""
+        await self._weather.arrive(self._node, fault)
         note = Note(self._node, self._history, name, (args, kwargs))
         NOTE.set(note)
         try:
@@ -73,6 +96,13 @@ class SimStore:
             return await self.ask(name, method, *args, **kwargs)
         await self._weather.reply(self._node, fault)
         return answer
+
+
+async def _alone(seconds: float, arrive: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    """Let a request arrive whose sender waits for no answer."""
+    await pause(seconds)
+    with suppress(HoldfastError):
+        await arrive()
 
 
 class Note:
@@ -91,9 +121,9 @@ class Note:
             return
         self._written = True
         world = self._node.world
-        self._history.done.append(Done(world.moment(), self._node.name, self._node.life, self._name, self._given, answer))
-        if answer or self._name not in QUIET:
-            world.tell(self._node.name, f"{self._name}{shown(self._given[0])} -> {shown(answer)}")
+        done = Done(world.moment(), self._node.name, self._node.life, self._name, self._given, answer)
+        self._history.done.append(done)
+        world.tell(self._node.name, done)
 
 
 class SimTransaction:

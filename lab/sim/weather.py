@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.errors import StoreUnavailable
-from lab.sim.plan import Ill
+from lab.sim.ills import Ill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from lab.sim.plan import Fault
+    from lab.sim.ills import Fault
+    from lab.sim.loop import NodeLoop
     from lab.sim.world import Node, World
 
 TARGET: Final = "the simulated store"
@@ -21,8 +22,10 @@ TARGET: Final = "the simulated store"
 class Weather:
     """Decides what becomes of each request, by its number among those of its node."""
 
-    def __init__(self, world: World, faults: Iterable[Fault]) -> None:
+    def __init__(self, world: World, faults: Iterable[Fault], kill: Callable[[Node, float], None]) -> None:
         self._world = world
+        self._kill = kill
+        """Ends a process, and has it started again after so many seconds."""
         self._requests: Counter[tuple[str, str]] = Counter()
         """How many of each name every node has sent; an empty name counts all."""
         self._counted = {(fault.node, fault.request, int(fault.at)): fault for fault in faults}
@@ -60,24 +63,30 @@ class Weather:
         times = 1 if self.calm else rng.choices((0, 1, 2), weights=(5, 90, 5))[0]
         return [rng.uniform(0.0, 0.03) for _ in range(times if self.hints_arrive else 0)]
 
-    async def request(self, node: Node, name: str) -> Fault | None:
-        """Let a request travel to the store; raises where it is lost. Returns what is to become of the answer."""
-        fault = self._befallen(node.name, name)
-        await asyncio.sleep(self._latency())
+    def depart(self, node: Node, name: str) -> tuple[Fault | None, float]:
+        """Send a request on its way; returns what befalls it, and after how many seconds it arrives."""
+        fault = None if self.calm else self._befallen(node.name, name)
+        if fault is None:
+            return None, self._latency()
+        self._world.tell(node.name, f"its {name} {fault.told}")
+        takes = fault.ill not in (Ill.REFUSE, Ill.LOSE)
+        self._world.trouble(node.name, fault.seconds if takes else 0.0, lasts=takes)
+        return fault, self._latency() + (fault.seconds if fault.ill is Ill.SLOW else 0.0)
+
+    async def arrive(self, node: Node, fault: Fault | None) -> None:
+        """Let a request arrive; raises where it does not."""
         if self._is_cut(node.name):
             raise StoreUnavailable(TARGET, 0.0, "it cannot be reached")
         if fault is None:
-            return None
-        self._world.tell(node.name, f"its {name}: {fault.ill}")
-        self._world.trouble(node.name, fault.seconds)
-        if fault.ill is Ill.REFUSE:
-            raise StoreUnavailable(TARGET, 0.0, "the request was refused")
-        if fault.ill is Ill.SLOW:
-            await asyncio.sleep(fault.seconds)
-        if fault.ill is Ill.STALL:
-            node.freeze(fault.seconds)
-            await asyncio.sleep(0)
-        return fault
+            return
+        match fault.ill:
+            case Ill.REFUSE:
+                raise StoreUnavailable(TARGET, 0.0, "the request was refused")
+            case Ill.DIE_ASKING:
+                await self._die(node, fault)
+            case Ill.STALL:
+                node.freeze(fault.seconds)
+                await asyncio.sleep(0)
 
     def _befallen(self, node: str, name: str) -> Fault | None:
         """Count a request; returns what befalls it."""
@@ -85,13 +94,21 @@ class Weather:
         for counted in ("", name):
             self._requests[node, counted] += 1
             found = self._counted.get((node, counted, self._requests[node, counted]), found)
-        return None if self.calm else found
+        return found
 
     async def reply(self, node: Node, fault: Fault | None) -> None:
         """Let an answer travel back; raises where it is lost."""
-        await asyncio.sleep(self._latency() + (fault.seconds if fault is not None and fault.ill is Ill.LATE else 0.0))
-        if (fault is not None and fault.ill is Ill.LOSE) or self._is_cut(node.name):
+        ill = None if fault is None else fault.ill
+        if fault is not None and ill is Ill.DIE_ANSWERED:
+            await self._die(node, fault)
+        await pause(self._latency() + (fault.seconds if fault is not None and ill is Ill.LATE else 0.0))
+        if ill is Ill.LOSE or self._is_cut(node.name):
             raise StoreUnavailable(TARGET, 0.0, "the answer was lost")
+
+    async def _die(self, node: Node, fault: Fault) -> None:
+        """Kill a node in this very moment: it never comes back from here."""
+        self._kill(node, fault.seconds)
+        await asyncio.sleep(0)
 
     def _latency(self) -> float:
         rng = self._world.rng
@@ -99,3 +116,8 @@ class Weather:
 
     def _is_cut(self, name: str) -> bool:
         return bool(self._cut) and self._world.time < max(self._cut.get(name, 0.0), self._cut.get("", 0.0))
+
+
+def pause(seconds: float) -> asyncio.Future[None]:
+    """Return what is done after some seconds of the running loop."""
+    return cast("NodeLoop", asyncio.get_running_loop()).pause(seconds)

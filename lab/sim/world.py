@@ -9,20 +9,25 @@ import random
 import sqlite3
 import sys
 import warnings
+from asyncio import events
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lab.sim.environment import NodeEnvironment
 from lab.sim.history import Trouble
 from lab.sim.loop import NodeLoop
+from lab.sim.telling import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-EPOCH: Final = datetime(2030, 1, 1, tzinfo=UTC)
+    from lab.sim.history import Done
+
+EPOCH: Final = datetime(2030, 1, 1, 0, 0, 45, tzinfo=UTC)
+"""When it begins: a quarter of a minute before a slot of the schedule, which thus is fired in the midst of the storm."""
 RESTS: Final = 6.0
 """Seconds that a process rests at most after a failure, and some for what it does then."""
-MOST_STEPS: Final = 200_000
+MOST_STEPS: Final = 60_000
 """Callbacks after which a run that does not end is given up: something spins."""
 
 
@@ -55,7 +60,8 @@ class Node:
         self.steps = 0
         """How many callbacks it has run."""
         self.dies_at = -1
-        """The callback before which it is killed."""
+        """The callback before which it is killed, like this:"""
+        self.die: Callable[[], None] = self.kill
         self.freezes_at = -1
         """The callback before which it is frozen, for so long:"""
         self.freezes_for = 0.0
@@ -142,7 +148,8 @@ class World:
         self.step_of_clock = 0.0
         """How far the store's clock was set, in seconds."""
         self._sequence = 0
-        self.trace: list[str] = []
+        self.lines: list[Line] = []
+        """All that happens."""
         self.complaints: list[str] = []
         """What no process should let happen: errors that nobody caught."""
         self.frozen: list[tuple[str, float, float]] = []
@@ -174,6 +181,8 @@ class World:
                     node.dispose()
         finally:
             sys.unraisablehook = told
+        for kept in (self.lines, self._timers, self._runnable, self._graves, self.nodes):
+            kept.clear()
 
     def lives(self) -> dict[tuple[str, int], tuple[float, float]]:
         """Return from when until when each process lived."""
@@ -198,13 +207,13 @@ class World:
         loop.queued = True
         self._runnable.append(loop)
 
-    def trouble(self, node: str, seconds: float) -> None:
+    def trouble(self, node: str, seconds: float, *, lasts: bool = True) -> None:
         """Note that a node, or everybody, will not do what it should for a while: it also rests before it tries again."""
-        self.troubles.append(Trouble(node, self.time, self.time + seconds + RESTS))
+        self.troubles.append(Trouble(node, self.time, self.time + seconds + RESTS, lasts))
 
-    def tell(self, who: str, what: str) -> None:
+    def tell(self, who: str, what: str | Done) -> None:
         """Write a line of the trace."""
-        self.trace.append(f"{self.time:9.3f}  {who:<4} {what}")
+        self.lines.append(Line(self.time, who, what))
 
     def complain(self, node: Node, context: dict[str, Any]) -> None:
         """Note an error that nobody has caught."""
@@ -215,6 +224,12 @@ class World:
 
     def run(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
         """Turn everything until a time, or until `done` says so after something has happened."""
+        try:
+            self._turn(until, done)
+        finally:
+            events._set_running_loop(None)
+
+    def _turn(self, until: float, done: Callable[[], bool]) -> None:
         runnable, timers, choose = self._runnable, self._timers, self.rng.random
         steps = 0
         while True:
@@ -233,12 +248,13 @@ class World:
                     continue
                 node.steps += 1
                 if node.steps == node.dies_at:
-                    node.kill()
+                    node.die()
                 elif node.steps == node.freezes_at:
                     node.freeze(node.freezes_for)
                 else:
                     self.acting = node
                     loop.step()
+            events._set_running_loop(None)
             if done():
                 return
             if not timers or timers[0][0] > until:

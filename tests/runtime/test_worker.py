@@ -26,7 +26,7 @@ from holdfast import (
     State,
     Verdict,
 )
-from holdfast.runtime import housekeeping
+from holdfast.runtime import attempt, housekeeping, slots
 from holdfast.runtime.counters import STALE, MemoryCounters
 
 if TYPE_CHECKING:
@@ -370,6 +370,30 @@ async def test_an_attempt_is_stopped_at_its_time_out(app: Holdfast) -> None:
     async with app.worker():
         with pytest.raises(JobFailed, match="TIMEOUT"):
             await handle.result(timeout=WAIT)
+
+
+@pytest.mark.row(7)
+async def test_a_handler_that_was_canceled_and_does_not_stop_cannot_keep_its_job_past_its_time_out(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "STOP_GRACE", 0.1)
+    monkeypatch.setattr(attempt, "STOP_GRACE", 0.1)
+    began, end = threading.Event(), threading.Event()
+
+    @app.task(timeout=0.5)
+    def stubborn() -> None:
+        began.set()
+        end.wait(WAIT)
+
+    handle = await stubborn.enqueue()
+    async with app.worker():
+        await until(began.is_set)
+        await handle.cancel("enough")
+        try:
+            with pytest.raises(JobCanceled):
+                await handle.result(timeout=WAIT / 2)  # far less than its lease
+        finally:
+            end.set()
 
 
 async def test_a_lease_is_kept_far_beyond_its_length(app: Holdfast) -> None:

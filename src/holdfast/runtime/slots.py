@@ -325,6 +325,10 @@ class Slots:
             self._detach(attempt, None)
         elif reason is AbortReason.TIMEOUT:
             self._loop.call_later(STOP_GRACE, self._detach, attempt, attempt.outcome_after(reason))
+        elif reason is AbortReason.CANCELED and attempt.deadline is not None:
+            # its time-out still ends the hold: no second reason will be heard of
+            left = max(0.0, attempt.deadline - self._environment.monotonic())
+            self._loop.call_later(left + STOP_GRACE, self._detach, attempt, attempt.outcome_after(reason))
 
     def _detach(self, attempt: Attempt, outcome: Outcome | None) -> None:
         """Go on without a handler that does not stop: its job is settled or lost, its slot stays taken until it ends."""
