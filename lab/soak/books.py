@@ -290,14 +290,15 @@ def _lacks_result(job: Job) -> bool:
 def _stale_parts(jobs: Iterable[Job]) -> list[str]:
     """Return jobs with a part, or a word of progress, of an attempt that had no say any more.
 
-    Parts are written one after the other, and none twice: the attempts that wrote them only grow. What an attempt says of its
-    progress is written before its outcome: after a success it is the word of the attempt that wrote the last part.
+    Parts are written one after the other, and none twice: the attempts that wrote them only grow. An attempt speaks of its
+    progress after it has written a part. What it says is written before its outcome, so that the last part of the attempt that
+    has succeeded is spoken of; an attempt that was cut off may have kept its word to itself.
     """
     stale = []
     for job in jobs:
-        said = job.parts if job.said is None else (*job.parts, job.said)
-        grows = all(one <= other for one, other in pairwise(said))
-        if not grows or any(one > job.attempt for one in said) or (job.parts and _silent(job)):
+        grows = all(one <= other for one, other in pairwise((*job.parts, job.attempt)))
+        foreign = job.said is not None and job.said not in job.parts
+        if not grows or foreign or (job.parts and _silent(job)):
             stale.append(f"{job}: parts by attempts {job.parts}, progress by {job.said}")
     return stale
 
