@@ -21,7 +21,7 @@ DEPOSITS = 2_000
 CARELESS = 400
 """Fewer: each kill makes some of them twice, so it does not take many to show it."""
 WORKERS = 2
-FAULTS = 6
+FAULTS = 5
 A_FEW = 3
 
 
