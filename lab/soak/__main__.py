@@ -109,7 +109,7 @@ def _arguments() -> argparse.Namespace:
     if asked.workers < 1:
         parser.error("--workers must be at least 1")
     if asked.only is not None:
-        from lab.soak.faults import possible  # noqa: PLC0415  --help must be quick
+        from lab.soak.faults.table import possible  # noqa: PLC0415  --help must be quick
 
         try:
             for store in _stores(asked):

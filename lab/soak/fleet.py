@@ -13,7 +13,8 @@ from lab.soak import tasks
 from lab.soak.blows import Blow
 from lab.soak.books import BLOCKED, KILLED
 from lab.soak.diary import KEPT, TRIED, Diary
-from lab.soak.faults import FREE, HOUR, MILD, Missed
+from lab.soak.faults.kind import HOUR, Missed
+from lab.soak.faults.table import FREE, MILD
 from lab.soak.ground import patiently
 from lab.soak.places import Place, Supervisor
 from lab.soak.worker import UNREACHABLE
@@ -61,12 +62,18 @@ class Fleet:
     # life
 
     async def muster(self, workers: int, rate: float, backlog: int, seed: int, *, misled: bool = False) -> None:
-        """Give everybody a place: the last worker one behind the pooler, and the one before it, if so asked, a wrong clock."""
+        """Give everybody a place.
+
+        The first worker has one on a network of its own and the last one behind the pooler, where there are such; the one
+        before the last has a wrong clock if so asked.
+        """
         for number in range(workers):
             name = f"worker-{number + 1}"
             queues = "all" if number < HEAVY_WORKERS else LIGHT
-            environment = {tasks.URL: await self.ground.way(name, pooled=number == workers - 1)}
-            self.workers.append(Place(name, self._folder, partial(_worker, queues), environment))
+            network = self.ground.network if number == 0 else None
+            environment = {tasks.URL: await self.ground.way(name, pooled=number == workers - 1, network=network)}
+            prefix = network.prefix if network is not None else ()
+            self.workers.append(Place(name, self._folder, partial(_worker, queues), environment, prefix))
         if misled:
             self.clock = self._stack.enter_context(Clock())
             self.clock.set(-HOUR)
@@ -80,6 +87,11 @@ class Fleet:
     def pooled(self) -> Place:
         """The worker that goes through the pooler, where there is one."""
         return self.workers[-1]
+
+    @property
+    def remote(self) -> Place:
+        """The worker that has a network of its own, where there is one."""
+        return self.workers[0]
 
     @property
     def misled(self) -> Place:

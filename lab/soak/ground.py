@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import random
 import shutil
 import signal
 import sqlite3
@@ -21,11 +22,13 @@ from holdfast import StoreUnavailable, connect
 from holdfast.core.states import State
 from holdfast.store.port import JobFilter
 from lab.soak.disk import Disk
-from lab.soak.needs import DISK, POOLER
+from lab.soak.needs import DISK, NETWORK, POOLER
 from lab.soak.pooler import Pooler
 from lab.soak.proxy import Way
 from lab.soak.tasks import RELAY
+from tests.faults.machine.network import Namespace
 from tests.support.postgres import MAJORS, PostgresServer
+from tests.support.standby import Standby, wait
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -84,6 +87,33 @@ class Server(PostgresServer):
         self._launch(self._programs(), port=urlsplit(self._admin_url).port)
 
 
+class Successor(Server, Standby):
+    """A standby that every commit of its primary waits for, and that takes the primary's place."""
+
+    def keep_up(self) -> None:
+        """Follow the primary until it has everything, and from then on let nothing be acknowledged that is not here too."""
+        self.follow()
+        self._synchronize("*")
+        wait(self._primary, "SELECT count(*) > 0 AS done FROM pg_stat_replication WHERE sync_state = 'sync'")
+
+    def be_dismissed(self) -> None:
+        """Be followed by nobody, and gone."""
+        self._synchronize("")
+        self.stop()
+
+    def _synchronize(self, names: str) -> None:
+        self._primary.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+        self._primary.execute("SELECT pg_reload_conf()")
+
+    def take_over(self) -> None:
+        """Lose the primary for good, and be found where it was: at first as a standby, then as the primary."""
+        address = urlsplit(self._primary.url("postgres"))
+        self._primary.stop()
+        self._end_process(signal.SIGINT)
+        self._launch(self._programs(), port=address.port)
+        self.promote()
+
+
 class Ground(ABC):
     """A store, past every fault that is injected on the way of others."""
 
@@ -93,6 +123,8 @@ class Ground(ABC):
     ways: dict[str, Way]
     pooler: Pooler | None = None
     disk: Disk | None = None
+    network: Namespace | None = None
+    """The one of a machine that is not this one."""
 
     @abstractmethod
     async def __aenter__(self) -> Self: ...
@@ -101,8 +133,8 @@ class Ground(ABC):
     async def __aexit__(self, *_: object) -> None: ...
 
     @abstractmethod
-    async def way(self, place: str, *, pooled: bool = False) -> str:
-        """Return the URL by which a process reaches the store, through the pooler where there is one."""
+    async def way(self, place: str, *, pooled: bool = False, network: Namespace | None = None) -> str:
+        """Return the URL by which a process reaches the store, through the pooler where there is one, or from a network."""
         ...
 
     @abstractmethod
@@ -175,7 +207,8 @@ class PostgresGround(Ground):
 
     def __init__(self, folder: Path, needs: frozenset[str]) -> None:  # noqa: ARG002  a server has a folder of its own
         self._needs = needs
-        self.server = Server(MAJORS[-1], durable=True)
+        self.server: Server = Server(MAJORS[-1], durable=True)
+        self._successor: Successor | None = None
         self.ways = {}
         self._probing: asyncpg.Connection[asyncpg.Record] | None = None
         self._stack = AsyncExitStack()
@@ -190,6 +223,8 @@ class PostgresGround(Ground):
         if POOLER in self._needs:
             self.pooler = Pooler(self.server)
             await asyncio.to_thread(self.pooler.start)
+        if NETWORK in self._needs:
+            self.network = self._stack.enter_context(Namespace(random.Random(0)))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -199,13 +234,33 @@ class PostgresGround(Ground):
             self._probing.terminate()
         if self.pooler is not None:
             await asyncio.to_thread(self.pooler.stop)
-        await asyncio.to_thread(self.server.stop)
+        for server in (self._successor, self.server):
+            if server is not None:
+                await asyncio.to_thread(server.stop)
 
-    async def way(self, place: str, *, pooled: bool = False) -> str:
+    async def way(self, place: str, *, pooled: bool = False, network: Namespace | None = None) -> str:
         """Return the URL of a proxy of this process's own."""
         url = self.pooler.url(self.url) if pooled and self.pooler is not None else self.url
-        self.ways[place] = await self._stack.enter_async_context(Way(url))
+        address = "127.0.0.1" if network is None else network.here
+        self.ways[place] = await self._stack.enter_async_context(Way(url, address=address))
         return self.ways[place].url
+
+    async def stand_by(self) -> None:
+        """Build a standby, and have every commit wait for it from now on."""
+        self._successor = Successor(self.server, durable=True)
+        try:
+            await asyncio.to_thread(self._successor.start)
+            await asyncio.to_thread(self._successor.keep_up)
+        except BaseException:
+            await asyncio.to_thread(self._successor.be_dismissed)
+            self._successor = None
+            raise
+
+    async def fail_over(self) -> None:
+        """Lose the server, and go on with its standby, at the same address."""
+        assert self._successor is not None
+        await asyncio.to_thread(self._successor.take_over)
+        self.server, self._successor = self._successor, None
 
     async def query(self, text: str) -> list[tuple[Any, ...]]:
         """Run a statement on a connection of its own."""
@@ -266,7 +321,13 @@ class SqliteGround(Ground):
             if self.disk is not None:  # for whoever looks into it: the disk is gone in a moment
                 await asyncio.to_thread(shutil.copy, self.path, self._folder)
 
-    async def way(self, place: str, *, pooled: bool = False) -> str:  # noqa: ARG002  all go the same way
+    async def way(
+        self,
+        place: str,  # noqa: ARG002  all go the same way
+        *,
+        pooled: bool = False,  # noqa: ARG002
+        network: Namespace | None = None,  # noqa: ARG002
+    ) -> str:
         """Return the URL of the file: there is nothing between."""
         return self.url
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from typing import Final
 
 from lab.soak.pooler import PROGRAM
@@ -12,6 +13,8 @@ from tests.faults.machine.clocks import LIBRARIES, LIBRARY
 DISK: Final = "a disk of its own"
 CLOCK: Final = "a clock of its own"
 POOLER: Final = "PgBouncer"
+NETWORK: Final = "a network of its own"
+TUN: Final = Path("/dev/net/tun")
 
 
 def lacking() -> dict[str, str]:
@@ -19,6 +22,8 @@ def lacking() -> dict[str, str]:
     missing = {}
     if os.geteuid() != 0 or shutil.which("mount") is None:
         missing[DISK] = "only root can mount a tmpfs"
+    if os.geteuid() != 0 or shutil.which("ip") is None or not TUN.exists():
+        missing[NETWORK] = f"only root can make a network namespace, with {TUN} and ip: apt-get install iproute2"
     if next(LIBRARIES.glob(LIBRARY), None) is None:
         missing[CLOCK] = f"there is no {LIBRARIES}/{LIBRARY}: apt-get install faketime"
     if not PROGRAM.exists():

@@ -22,7 +22,14 @@ LOOK: Final = 0.1
 class Place:
     """Where a process belongs, and the one that is there now."""
 
-    def __init__(self, name: str, folder: Path, command: Callable[[str], Sequence[str]], environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        command: Callable[[str], Sequence[str]],
+        environment: dict[str, str],
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self.lives = 0
         self.wanted = False
@@ -35,6 +42,7 @@ class Place:
         """How the processes before have ended."""
         self.environment = environment
         self._command = command
+        self._prefix = prefix
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -71,7 +79,7 @@ class Place:
         self.lives += 1
         self.wanted, self.expected = True, False
         environment = os.environ | self.environment | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-        command = [sys.executable, "-m", *self._command(self.life), str(os.getpid())]
+        command = [*self._prefix, sys.executable, "-m", *self._command(self.life), str(os.getpid())]
         with (self._folder / f"{self.life}.log").open("wb") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True

@@ -14,8 +14,8 @@ READ_WITHIN: Final = 1.0
 class Way(CuttingProxy):
     """Stands between one process and the server."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, *, address: str = "127.0.0.1") -> None:
+        super().__init__(url, address=address)
         self.delay = 0.0
         """Seconds that everything takes longer, each way."""
         self._silent: set[asyncio.StreamWriter] = set()

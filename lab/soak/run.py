@@ -21,7 +21,8 @@ from holdfast.core.states import LIVE, State
 from lab.soak import pulse, telling
 from lab.soak.books import ORDERED, TICK, balance, notes
 from lab.soak.diary import Told
-from lab.soak.faults import Fault, Missed, chosen, possible
+from lab.soak.faults.kind import Fault, Missed
+from lab.soak.faults.table import chosen, possible
 from lab.soak.fleet import PRODUCERS, Fleet
 from lab.soak.ground import AWAY, GROUNDS, Ground, machine
 from lab.soak.logs import admitted, complaints, unlearnt

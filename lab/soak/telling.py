@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lab.soak.faults import IN_ORDER
+from lab.soak.faults.table import IN_ORDER
 from lab.soak.recovery import Recovery
 
 if TYPE_CHECKING:

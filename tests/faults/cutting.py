@@ -15,8 +15,8 @@ COMMIT = b"COMMIT"
 class CuttingProxy(Proxy):
     """Stands before a server. Told to, it cuts the connection in place of passing on an answer."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, *, address: str = "127.0.0.1") -> None:
+        super().__init__(url, address=address)
         self.cuts = 0
         self._answer: bytes | None = None
         self._request: bytes | None = None

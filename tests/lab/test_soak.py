@@ -44,7 +44,7 @@ from lab.soak.diary import (
     Diary,
     Told,
 )
-from lab.soak.faults import FAULTS, possible
+from lab.soak.faults.table import FAULTS, possible
 from lab.soak.lapses import Lapse
 from lab.soak.logs import admitted, complaints, unlearnt
 from lab.soak.proxy import Way

@@ -10,18 +10,21 @@ from urllib.parse import urlsplit, urlunsplit
 class Proxy:
     """Stands before a server. `freeze()` makes the connections of that moment carry nothing any more."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, address: str = "127.0.0.1") -> None:
         self._parts = urlsplit(url)
+        self._address = address
+        """Where it listens."""
         self._server: asyncio.Server | None = None
         self._pumps: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self.url = ""
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, self._address, 0)
         port = self._server.sockets[0].getsockname()[1]
         who = self._parts.netloc.rpartition("@")[0]
-        self.url = urlunsplit(self._parts._replace(netloc=f"{who}@127.0.0.1:{port}" if who else f"127.0.0.1:{port}"))
+        where = f"{self._address}:{port}"
+        self.url = urlunsplit(self._parts._replace(netloc=f"{who}@{where}" if who else where))
         return self
 
     async def __aexit__(self, *_: object) -> None:
