@@ -19,6 +19,7 @@ last step stands: it is live while that is, and only its end lets waiters go on 
 with. Steps share `chain_id`, the id of the first.
 """
 
+from holdfast.store.port.access import Action, AuditView, Key, Role
 from holdfast.store.port.answers import Answer, Enqueue, Enqueued, Settled, Signal, WorkerKind
 from holdfast.store.port.caller import Caller, Transaction
 from holdfast.store.port.requests import (
@@ -53,6 +54,9 @@ from holdfast.store.port.views import (
     ChainView,
     Emitted,
     EventView,
+    FailureView,
+    FigureView,
+    Grain,
     JobView,
     LogView,
     Page,
@@ -74,8 +78,10 @@ __all__ = [
     "STEP_LIMIT",
     "TEXT_LIMIT",
     "WORKER_TEXT_LIMIT",
+    "Action",
     "Answer",
     "AttemptView",
+    "AuditView",
     "Beat",
     "BlockerView",
     "Caller",
@@ -88,9 +94,13 @@ __all__ = [
     "Enqueue",
     "Enqueued",
     "EventView",
+    "FailureView",
+    "FigureView",
     "Firing",
+    "Grain",
     "JobFilter",
     "JobView",
+    "Key",
     "LogLine",
     "LogView",
     "Notice",
@@ -103,6 +113,7 @@ __all__ = [
     "QueueView",
     "Reaped",
     "Retention",
+    "Role",
     "Schedule",
     "ScheduleView",
     "Settled",

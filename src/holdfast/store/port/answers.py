@@ -77,6 +77,8 @@ class Signal(msgspec.Struct, frozen=True):
 
     disabled: bool = False
     """A person has disabled it: it is to claim nothing more."""
+    drain: bool = False
+    """A person wants it to finish what it runs, and to end."""
 
 
 class WorkerKind(StrEnum):

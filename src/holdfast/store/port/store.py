@@ -9,9 +9,11 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from holdfast.core.figures import Figure
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Claimed, Extended, Lease
     from holdfast.core.outcome import Error
+    from holdfast.store.port.access import Action, AuditView, Key
     from holdfast.store.port.answers import Answer, Enqueued, Settled, Signal
     from holdfast.store.port.caller import Transaction
     from holdfast.store.port.requests import (
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
         ChainView,
         Emitted,
         EventView,
+        FailureView,
+        FigureView,
+        Grain,
         JobView,
         LogView,
         Page,
@@ -281,8 +286,19 @@ class Store(Protocol):
         """Have a worker claim nothing more; it learns of it with its next sign of life. Returns whether it is known."""
         ...
 
-    async def enable(self, worker: UUID) -> bool:
+    async def enable(self, worker: UUID, *, by: str = "") -> bool:
         """Let a disabled worker claim again. Returns whether it is known."""
+        ...
+
+    async def drain(self, worker: UUID, *, by: str = "") -> bool:
+        """Have a worker finish what it runs and end; it learns of it with its next sign of life. Returns whether it is known."""
+        ...
+
+    async def revoke(self, worker: UUID, *, by: str = "") -> list[UUID] | None:
+        """Disable a worker and take back every lease it holds, free of cost, in one transaction: its tokens are dead at once.
+
+        Returns the jobs that wait again (`Event.RELEASE`, in front); `None` for an unknown worker. Repeatable.
+        """
         ...
 
     # schedules
@@ -318,8 +334,64 @@ class Store(Protocol):
         """Stop claims from a queue: none that begins after this call returned takes a job of it. Repeatable."""
         ...
 
-    async def resume(self, queue: str) -> None:
+    async def resume(self, queue: str, *, by: str = "") -> None:
         """Let claims from a queue go on. Repeatable."""
+        ...
+
+    # access: every steering operation that is given `by` writes one line into the audit log, in its own transaction
+
+    async def add_key(self, key: Key, *, by: str = "") -> None:
+        """Keep a key. Atomic; repeatable: a key that is known by this id with this digest stays as it is.
+
+        Raises `BadJob` where the id is taken by another key.
+        """
+        ...
+
+    async def key(self, key_id: str) -> Key | None:
+        """Return the key of this id, also one that has expired or was revoked."""
+        ...
+
+    async def keys(self) -> list[Key]:
+        """Return all keys, newest first."""
+        ...
+
+    async def expire_key(self, key_id: str, within: float, *, by: str = "") -> bool:
+        """Have a key end within so many seconds from the store's now, sooner where it would anyway. Returns whether it is known."""
+        ...
+
+    async def revoke_key(self, key_id: str, *, by: str = "") -> bool:
+        """End a key at once. Repeatable: the first revocation stands. Returns whether it is known."""
+        ...
+
+    async def use_key(self, key_id: str) -> None:
+        """Note that a key was used; written once a minute at most. An unknown one is ignored."""
+        ...
+
+    async def note(self, action: Action, targets: Sequence[str] = (), *, by: str, detail: str = "") -> None:
+        """Write a line into the audit log for what is no operation of the store."""
+        ...
+
+    async def audits(
+        self, *, limit: int, before: int | None = None, actor: str | None = None, action: Action | None = None
+    ) -> list[AuditView]:
+        """Return lines of the audit log, newest first, below number `before`. Nothing changes or removes one."""
+        ...
+
+    # figures
+
+    async def measure(self, figures: Sequence[Figure]) -> None:
+        """Add figures to those of this minute, of this hour and of all time. Atomic; not repeatable: they would count twice."""
+        ...
+
+    async def figures(self, grain: Grain, *, since: datetime | None = None) -> list[FigureView]:
+        """Return the figures of this grain, oldest first, from the one on that `since` falls into.
+
+        Minutes are kept for a day and hours for ninety, pruned with the first look of a walk; those of all time for ever.
+        """
+        ...
+
+    async def failures(self, *, since: datetime, limit: int) -> list[FailureView]:
+        """Return attempts that ended badly (any recorded end with an error) since then, newest first. By an index."""
         ...
 
     # looking

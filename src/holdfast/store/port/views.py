@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.core.figures import Figure
 from holdfast.core.job import Policy
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
@@ -209,6 +210,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """Since when it counts as gone; its next sign of life clears it."""
     disabled_at: datetime | None = None
     disabled_by: str = ""
+    draining_at: datetime | None = None
+    """Since when it is asked to finish and end."""
     running: int = 0
     """How many leases it holds."""
     jobs: tuple[UUID, ...] = ()
@@ -238,6 +241,35 @@ class LogView(msgspec.Struct, frozen=True, kw_only=True):
     logger: str
     message: str
     fields: str
+
+
+class Grain(StrEnum):
+    """Over which time figures are added up."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    ALL = "all"
+
+
+class FigureView(msgspec.Struct, frozen=True, kw_only=True):
+    """What was added up since `at`, over one minute or hour, or since the store was made."""
+
+    at: datetime | None
+    """The beginning of the minute or hour, by the store's clock; `None` for all time."""
+    figure: Figure
+
+
+class FailureView(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that ended badly, and whose it was."""
+
+    job_id: UUID
+    task: str
+    queue: str
+    key: str | None
+    attempt: int
+    at: datetime
+    event: Event
+    error: Error
 
 
 class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):

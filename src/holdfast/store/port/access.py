@@ -1,0 +1,111 @@
+"""Who may do what, and who did: keys, and the audit log."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from holdfast.core.text import name_flaw
+from holdfast.errors import BadJob
+
+KEY_ID: Final = re.compile(r"[a-z0-9]{12}")
+DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Role(StrEnum):
+    """What the holder of a key is."""
+
+    VIEWER = "viewer"
+    """Looks."""
+    OPERATOR = "operator"
+    """Looks, and steers jobs, queues and workers."""
+    ADMIN = "admin"
+    """Does everything, keys included."""
+    WORKER = "worker"
+    """Runs jobs over HTTP."""
+    CLIENT = "client"
+    """Enqueues, gets and cancels jobs over HTTP."""
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as it is kept: of the secret only its SHA-256."""
+
+    id: str
+    """The public beginning of the key, by which it is found."""
+    name: str
+    """Whose it is: the actor in audit and event logs. Two live keys may have one name while one takes over from the other."""
+    role: Role
+    digest: str
+    """SHA-256 of the whole key, as hex."""
+    queues: tuple[str, ...] | None = None
+    """The queues that it may work on; `None`: all."""
+    actions: tuple[str, ...] | None = None
+    """What it may do of what its role may; `None`: all of it."""
+    created_by: str = ""
+    created_at: datetime | None = None
+    """Written by the store."""
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    revoked_by: str = ""
+    used_at: datetime | None = None
+    """When it was last used, to the minute."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no store could keep."""
+        if not KEY_ID.fullmatch(self.id):
+            raise BadJob("must be 12 small letters and digits", path="key.id")
+        if not DIGEST.fullmatch(self.digest):
+            raise BadJob("must be a SHA-256 in hex", path="key.digest")
+        for field, names in (("name", (self.name,)), ("queues", self.queues or ()), ("actions", self.actions or ())):
+            for name in names:
+                if (reason := name_flaw(name)) is not None:
+                    raise BadJob(reason, path=f"key.{field}")
+        if self.expires_at is not None and self.expires_at.tzinfo is None:
+            raise BadJob("must have a time zone", path="key.expires_at")
+
+
+class Action(StrEnum):
+    """What is written into the audit log."""
+
+    CANCEL = "cancel"
+    COMPLETE = "complete"
+    FAIL = "fail"
+    DELETE = "delete"
+    DELETE_CHAINS = "delete_chains"
+    RETRY = "retry"
+    EMIT = "emit"
+    PAUSE = "pause"
+    RESUME = "resume"
+    DISABLE = "disable"
+    ENABLE = "enable"
+    DRAIN = "drain"
+    REVOKE_WORKER = "revoke_worker"
+    FIRE = "fire"
+    """A schedule was run now."""
+    ADD_KEY = "add_key"
+    EXPIRE_KEY = "expire_key"
+    REVOKE_KEY = "revoke_key"
+    ENQUEUE = "enqueue"
+    LOGIN = "login"
+    LOGIN_FAILED = "login_failed"
+    LOGOUT = "logout"
+
+
+class AuditView(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the audit log: who did what to what."""
+
+    no: int
+    """Grows with every line: the cursor of lists."""
+    at: datetime
+    actor: str
+    action: Action
+    targets: tuple[str, ...] = ()
+    """The ids or names of what it was done to, at most a hundred of them."""
+    count: int = 0
+    """How many there were in all."""
+    detail: str = ""
+    """Why, or how many were refused."""
