@@ -291,7 +291,7 @@ class Store(Protocol):
         ...
 
     async def drain(self, worker: UUID, *, by: str = "") -> bool:
-        """Have a worker finish what it runs and end; it learns of it with its next sign of life. Returns whether it is known."""
+        """Have a worker finish what it runs and end, as soon as it beats again. Returns whether it is known."""
         ...
 
     async def revoke(self, worker: UUID, *, by: str = "") -> list[UUID] | None:
@@ -356,7 +356,7 @@ class Store(Protocol):
         ...
 
     async def expire_key(self, key_id: str, within: float, *, by: str = "") -> bool:
-        """Have a key end within so many seconds from the store's now, sooner where it would anyway. Returns whether it is known."""
+        """Have a key end within so many seconds, sooner where it would anyway. Returns whether it is known."""
         ...
 
     async def revoke_key(self, key_id: str, *, by: str = "") -> bool:
