@@ -1,0 +1,1 @@
+"""The control plane: a store as a service that people and machines use."""

@@ -1,0 +1,35 @@
+"""What every part of the server shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+
+    from holdfast.core.environment import Environment
+    from holdfast.notify.port import Notifier
+    from holdfast.server.principal import Principal
+    from holdfast.server.settings import ServerSettings
+    from holdfast.store.port import Store
+
+
+class Door(Protocol):
+    """Who comes in."""
+
+    async def principal(self, request: HTTPConnection) -> Principal | None:
+        """Return who makes a request, by its key or its cookie; `None` for nobody we know."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Context:
+    """The store and what stands around it. Belongs to one event loop."""
+
+    store: Store
+    notifier: Notifier
+    environment: Environment
+    settings: ServerSettings
+    door: Door
+    version: str

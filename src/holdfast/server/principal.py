@@ -1,0 +1,62 @@
+"""Who makes a request, and what that one may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from holdfast.store.port import Role
+
+
+class Right(StrEnum):
+    """What a request needs. The names are those of `Key.actions`."""
+
+    LOOK = "look"
+    """See jobs, queues, workers, figures."""
+    STEER = "steer"
+    """Retry, cancel, complete, fail, delete; pause and resume; drain, disable, enable, revoke workers; run schedules."""
+    KEYS = "keys"
+    """Make, expire and revoke keys."""
+    AUDIT = "audit"
+    """Read the audit log, and redeliver alerts."""
+    WORK = "work"
+    """Register, claim, and everything else that a worker does."""
+    ENQUEUE = "enqueue"
+    """Create jobs."""
+    GET = "get"
+    """Get one job by its id."""
+    CANCEL = "cancel"
+    """Cancel one job by its id."""
+
+
+RIGHTS: Final = {
+    Role.VIEWER: frozenset({Right.LOOK, Right.GET}),
+    Role.OPERATOR: frozenset({Right.LOOK, Right.GET, Right.STEER, Right.CANCEL, Right.ENQUEUE, Right.AUDIT}),
+    Role.ADMIN: frozenset(Right),
+    Role.WORKER: frozenset({Right.WORK, Right.ENQUEUE, Right.GET}),
+    Role.CLIENT: frozenset({Right.ENQUEUE, Right.GET, Right.CANCEL}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whoever makes a request."""
+
+    name: str
+    """The actor in audit and event logs."""
+    role: Role
+    queues: frozenset[str] | None = None
+    """`None`: all."""
+    actions: frozenset[str] | None = None
+    """`None`: all that the role may."""
+    key: str | None = None
+    """The id of the key, where there is one."""
+
+    def may(self, right: Right, queue: str | None = None) -> bool:
+        """Tell whether a request that needs this right, about this queue, is allowed."""
+        return (
+            right in RIGHTS[self.role]
+            and (self.actions is None or right in self.actions)
+            and (queue is None or self.queues is None or queue in self.queues)
+        )
