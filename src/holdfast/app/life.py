@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.tasks.options import QueueOptions
     from holdfast.tasks.sealing import Cipher
     from holdfast.tasks.task import Task
+    from holdfast.tasks.tracing import Tracing
 
 T = TypeVar("T")
 
@@ -78,6 +79,8 @@ class Life:
         self._middlewares: list[Middleware] = []
         self._lifespans: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self._listeners: list[Callable[[str, UUID], None]] = []
+        self.tracing: Tracing | None = None
+        """Who follows jobs from their enqueue on; set by `holdfast.telemetry.instrument`."""
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
         self._portal = Portal()
         self._process = os.getpid()

@@ -55,6 +55,12 @@ class Producing(Asking):
         With `conn` in the transaction of that connection or session: they exist once it has committed.
         """
         calls = _checked(calls)
+        if self.tracing is None or not calls:
+            return await self._enqueue_checked(calls, conn)
+        with self.tracing.enqueuing(calls):
+            return await self._enqueue_checked(calls, conn)
+
+    async def _enqueue_checked(self, calls: Sequence[Call[Any]], conn: Any) -> list[Handle[Any]]:
         conn = self._one_conn(calls, conn)
         jobs = [call.job for call in calls]
         caps = {
