@@ -1,0 +1,117 @@
+"""Sending one alert to one target: an attempt of a job. What went wrong is the job's error, and its log the delivery log."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import httpcore2
+import msgspec
+from standardwebhooks import Webhook
+
+from holdfast import Fatal, Retry, Retryable
+from holdfast.server.alerts.guarding import Forbidden, Guarded
+from holdfast.server.alerts.kinds import Alert, Form
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast import Holdfast, Job, Task
+    from holdfast.server.alerts.target import Target
+
+QUEUE: Final = "holdfast"
+"""The queue of Holdfast's own jobs."""
+TASK: Final = "holdfast.deliver"
+TIMEOUT: Final = 10.0
+"""Seconds that a delivery may take."""
+RETRIES: Final = Retry(max_attempts=8, initial=5, factor=4, max=3600)
+"""Eight attempts over about four hours."""
+GONE: Final = 410
+ACCEPTED: Final = range(200, 300)
+REDIRECTS: Final = range(300, 400)
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """What a target answered."""
+
+    status: int
+    milliseconds: float
+
+
+def deliveries(app: Holdfast, targets: Mapping[str, Target], version: str) -> Task[[str, Alert, datetime], Delivery]:
+    """Declare the task that delivers alerts to these targets."""
+
+    @app.task(name=TASK, queue=QUEUE, retry=RETRIES, timeout=2 * TIMEOUT, lease=60.0, tags=["alert"])
+    async def deliver(target: str, alert: Alert, at: datetime, *, job: Job) -> Delivery:
+        if (known := targets.get(target)) is None:
+            raise Fatal(f"there is no target {target!r} any more: look at [alerts.{target}] of the settings", code="NO_TARGET")
+        return await send(known, alert, at, message_id=f"msg_{job.id.hex}", agent=f"Holdfast/{version}")
+
+    return deliver
+
+
+async def send(target: Target, alert: Alert, at: datetime, *, message_id: str, agent: str) -> Delivery:
+    """Send an alert; raises `Retryable` or `Fatal` with the status as code."""
+    body = body_of(target.form, alert, at)
+    headers: dict[bytes | str, bytes | str] = {"content-type": "application/json", "user-agent": agent}
+    if target.secret is not None:
+        now = datetime.now(UTC)
+        headers |= {
+            "webhook-id": message_id,
+            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-signature": Webhook(target.secret).sign(message_id, now, body),
+        }
+    begun = datetime.now(UTC)
+    limits = dict.fromkeys(("connect", "read", "write", "pool"), TIMEOUT)
+    async with httpcore2.AsyncConnectionPool(
+        ssl_context=ssl.create_default_context(), network_backend=Guarded(allow_private=target.allow_private)
+    ) as pool:
+        try:
+            answer = await pool.request(
+                "POST", target.url, headers=headers, content=body.encode(), extensions={"timeout": limits}
+            )
+        except Forbidden as error:
+            raise Fatal(
+                f"{error}. If it is meant to be, say allow_private = true in [alerts.{target.name}]", code="FORBIDDEN_TARGET"
+            ) from None
+        except httpcore2.TimeoutException:
+            raise Retryable(f"{_host(target)} did not answer within {TIMEOUT:g} s", code="TIMEOUT") from None
+        except (httpcore2.NetworkError, httpcore2.ProtocolError, ssl.SSLError) as error:
+            raise Retryable(f"{_host(target)}: {str(error) or type(error).__name__}", code="UNREACHABLE") from None
+    _judge(answer.status, target)
+    return Delivery(answer.status, round((datetime.now(UTC) - begun).total_seconds() * 1000, 1))
+
+
+def body_of(form: Form, alert: Alert, at: datetime) -> str:
+    """Return what is sent."""
+    body: dict[str, Any]
+    if form is Form.SLACK:
+        body = {"text": f"*{alert.kind}*: {_escaped(alert.text)}"}
+    else:
+        data = {"text": alert.text, "count": alert.count, "about": alert.about}
+        body = {"type": alert.kind, "timestamp": at.astimezone(UTC).isoformat().replace("+00:00", "Z"), "data": data}
+    return msgspec.json.encode(body).decode()
+
+
+def _escaped(text: str) -> str:
+    """Return a text as Slack wants it: what looks like a mention or a link is none."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _judge(status: int, target: Target) -> None:
+    if status in ACCEPTED:
+        return
+    code = f"HTTP_{status}"
+    if status in REDIRECTS:
+        raise Fatal(
+            f"{_host(target)} redirects, and alerts go nowhere else: write the final address into the settings", code=code
+        )
+    if status == GONE:
+        raise Fatal(f"{_host(target)} wants no more alerts", code=code)
+    raise Retryable(f"{_host(target)} answered with {status}", code=code)
+
+
+def _host(target: Target) -> str:
+    """Return where it goes as it may be shown: the path of a hook is often a secret."""
+    return target.url.partition("://")[2].partition("/")[0].rpartition("@")[2]

@@ -1,0 +1,69 @@
+"""Connections to addresses that anybody may be sent to, and to no other: checked when they are made, not before.
+
+A name is resolved once, every address that it has is looked at, and the one that was looked at is connected to: a name that
+answers differently the second time leads nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Any
+
+import httpcore2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Forbidden(Exception):
+    """An address that alerts must not be sent to."""
+
+
+def is_public(address: str) -> bool:
+    """Tell whether an address is one of the internet at large: not of this machine, a private network or something special."""
+    one = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(one, ipaddress.IPv6Address):
+        inside = one.ipv4_mapped or one.sixtofour or (one.teredo[1] if one.teredo else None)
+        if inside is not None and not is_public(str(inside)):
+            return False
+    return one.is_global and not one.is_multicast
+
+
+class Guarded(httpcore2.AsyncNetworkBackend):
+    """Makes connections; refuses to make some."""
+
+    def __init__(self, *, allow_private: bool) -> None:
+        self._inner = httpcore2.AnyIOBackend()
+        self._allow_private = allow_private
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Connect to the address that a name has, if that may be."""
+        try:
+            async with asyncio.timeout(timeout):
+                found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except TimeoutError as error:
+            raise httpcore2.ConnectTimeout(f"{host} was not resolved in time") from error
+        except OSError as error:
+            raise httpcore2.ConnectError(f"{host} cannot be resolved: {error}") from error
+        addresses = list(dict.fromkeys(str(address[4][0]) for address in found))
+        refused = [address for address in addresses if not self._allow_private and not is_public(address)]
+        if refused:
+            raise Forbidden(f"{host} is {refused[0]}, an address of this machine or of a private network")
+        return await self._inner.connect_tcp(addresses[0], port, timeout, local_address, socket_options)
+
+    async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
+        """Refuse."""
+        raise Forbidden("alerts are not sent to files")
+
+    async def sleep(self, seconds: float) -> None:
+        """Rest between two tries."""
+        await asyncio.sleep(seconds)
