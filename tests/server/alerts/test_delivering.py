@@ -37,7 +37,8 @@ async def resolving() -> AsyncIterator[None]:
 
 
 def target(hook: Hook, **more: Any) -> Target:
-    return Target(**{"name": "ops", "url": hook.url, "secret": SECRET, "allow_private": True} | more)
+    about: dict[str, Any] = {"name": "ops", "url": hook.url, "secret": SECRET, "allow_private": True}
+    return Target(**about | more)
 
 
 async def sent(to: Target) -> delivering.Delivery:
