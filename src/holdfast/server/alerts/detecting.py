@@ -42,20 +42,17 @@ def pattern(failures: Iterable[FailureView]) -> Alert | None:
     """Tell of tasks and keys that failed often among these, which are those of the last minutes."""
     some = [one for one in failures if one.event in FAILURES]
     tasks = Counter(one.task for one in some)
-    keys = Counter((one.task, one.key) for one in some if one.key is not None)
     groups: list[dict[str, Any]] = [
         {"task": task, "failures": count} for task, count in tasks.most_common() if count >= PATTERN_COUNT
     ]
     named = {group["task"] for group in groups}
-    groups += [
-        {"task": task, "key": key, "failures": count}
-        for (task, key), count in keys.most_common()
-        if count >= PATTERN_COUNT and task not in named
-    ]
+    keys = Counter(one.key for one in some if one.key is not None and one.task not in named)  # over several tasks
+    groups += [{"key": key, "failures": count} for key, count in keys.most_common() if count >= PATTERN_COUNT]
     if not groups:
         return None
     worst = groups[0]
-    text = f"{worst['task']} failed {worst['failures']} times in {PATTERN_SECONDS / 60:g} minutes"
+    what = worst["task"] if "task" in worst else f"what has the key {worst['key']}"
+    text = f"{what} failed {worst['failures']} times in {PATTERN_SECONDS / 60:g} minutes"
     if len(groups) > 1:
         text += f", and so did {len(groups) - 1} more"
     return Alert(kind=AlertKind.JOB_FAILED_PATTERN, text=text, count=len(groups), about=tuple(groups[:NAMED]))
