@@ -1,0 +1,167 @@
+"""Figures for Prometheus, read from the store when they are asked for: every server on it tells the same."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+
+from holdfast.core.figures import BOUNDS, summed
+from holdfast.core.states import State
+from holdfast.runtime import counters as count
+from holdfast.store.port import Grain, WorkerState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from prometheus_client.metrics_core import Metric
+
+    from holdfast.store.port import FigureView, QueueView, Stats, Store, WorkerView
+
+COUNTED: Final = {
+    count.HEARTBEATS: ("", "Signs of life that a worker gave."),
+    count.HEARTBEAT_FAILURES: ("", "Signs of life that found no answer."),
+    count.RECOVERED: ("reason", "Jobs whose lease had lapsed and that this worker settled."),
+    count.RETRIES: ("code", "Failures that another attempt follows."),
+    count.CONFLICTS: ("", "Claims that came back empty although there had been a hint of work."),
+    count.STALE: ("kind", "Writes that were refused because the lease was no longer this worker's."),
+    count.CLAIMED: ("", "Jobs that a worker claimed."),
+    count.SETTLED: ("event", "Attempts that a worker ended."),
+}
+"""What workers count, with the name of its label."""
+LEVELS: Final = {
+    count.CONCURRENT: "Jobs that a worker runs now.",
+    count.HINTED: "Whether hints of other processes reach a worker; 0: it finds new jobs by polling alone.",
+}
+
+
+async def exposition(store: Store, accept: str = "", own: Mapping[str, int] | None = None) -> tuple[bytes, str]:
+    """Return all figures in the form that the caller accepts, and its content type. `own` is what this server counted."""
+    read = Read(await store.stats(), await store.queues(), await store.workers(), await store.figures(Grain.ALL), own or {})
+    registry = CollectorRegistry()
+    registry.register(read)
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+class Read:
+    """What was read at one moment, as a collector."""
+
+    def __init__(
+        self,
+        stats: Stats,
+        queues: Sequence[QueueView],
+        workers: Sequence[WorkerView],
+        figures: Sequence[FigureView],
+        own: Mapping[str, int],
+    ) -> None:
+        self._stats = stats
+        self._queues = queues
+        self._workers = workers
+        self._figures = [view.figure for view in figures]
+        self._own = own
+
+    def collect(self) -> Iterator[Metric]:
+        """Go through all metrics."""
+        yield from self._jobs()
+        yield from self._of_queues()
+        yield from self._attempts()
+        yield from self._of_workers()
+
+    def _jobs(self) -> Iterator[Metric]:
+        jobs = GaugeMetricFamily("holdfast_jobs", "Jobs in each state.", labels=["queue", "task", "state"])
+        for row in self._stats.tasks:
+            for state, number in row.counts.items():
+                jobs.add_metric([row.queue, row.task, state], number)
+        yield jobs
+
+    def _of_queues(self) -> Iterator[Metric]:
+        depth = GaugeMetricFamily("holdfast_queue_depth", "Jobs that are ready and wait for a worker.", labels=["queue"])
+        oldest = GaugeMetricFamily(
+            "holdfast_queue_oldest_seconds", "For how long the oldest ready job has waited.", labels=["queue"]
+        )
+        paused = GaugeMetricFamily("holdfast_queue_paused", "Whether nothing is claimed from a queue.", labels=["queue"])
+        for queue in self._queues:
+            depth.add_metric([queue.name], queue.counts.get(State.READY, 0))
+            oldest.add_metric([queue.name], queue.oldest_waiting or 0.0)
+            paused.add_metric([queue.name], float(queue.paused_at is not None))
+        yield from (depth, oldest, paused)
+
+    def _attempts(self) -> Iterator[Metric]:
+        attempts = CounterMetricFamily(
+            "holdfast_attempts", "Attempts that ended, by how and with which code.", labels=["queue", "task", "event", "code"]
+        )
+        for one in self._figures:
+            attempts.add_metric([one.queue, one.task, one.event, one.code], one.count)
+        yield attempts
+        waits = HistogramMetricFamily("holdfast_wait_seconds", "From when a job was due until it was claimed.", labels=["task"])
+        runs = HistogramMetricFamily("holdfast_run_seconds", "From the claim of an attempt to its end.", labels=["task"])
+        for task in sorted({one.task for one in self._figures}):
+            some = [one for one in self._figures if one.task == task]
+            waits.add_metric([task], _buckets(summed(one.waits for one in some)), sum(one.waited for one in some))
+            runs.add_metric([task], _buckets(summed(one.runs for one in some)), sum(one.ran for one in some))
+        yield from (waits, runs)
+
+    def _of_workers(self) -> Iterator[Metric]:
+        online = [view for view in self._workers if view.offline_at is None]
+        states = Counter(view.state for view in online)
+        known = GaugeMetricFamily("holdfast_workers", "Workers that are there, by what they do.", labels=["state"])
+        for state in WorkerState:
+            if state is not WorkerState.OFFLINE:
+                known.add_metric([state], states[state])
+        yield known
+        counts = self._counts(online)
+        for name, (label, text) in COUNTED.items():
+            family = CounterMetricFamily(f"holdfast_worker_{name}", text, labels=["worker", label] if label else ["worker"])
+            for worker, own in counts.items():
+                _add(family, worker, own, name, label)
+            yield family
+        for name, text in LEVELS.items():
+            level = GaugeMetricFamily(f"holdfast_worker_{name}", text, labels=["worker"])
+            for worker, own in counts.items():
+                if name in own:
+                    level.add_metric([worker], own[name])
+            yield level
+
+    def _counts(self, online: Sequence[WorkerView]) -> dict[str, Counter[str]]:
+        """Return what workers counted, by their names: those of one name count together."""
+        found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for view in online:
+            found[view.worker.name].update(_numbers(view.counters))
+        if self._own:
+            found["server"].update(self._own)
+        return dict(sorted(found.items()))
+
+
+def _add(family: CounterMetricFamily, worker: str, counts: Mapping[str, int], name: str, label: str) -> None:
+    """Add the counts of one name: under each of its labels, or all together where it has none."""
+    some = {key.partition(":")[2]: value for key, value in counts.items() if key.partition(":")[0] == name}
+    if not label:
+        family.add_metric([worker], sum(some.values()))
+        return
+    for what, value in sorted(some.items()):
+        family.add_metric([worker, what], value)
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """Return the counts of a worker. They are written by whoever has a worker's key: what is no number is left out."""
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if type(value) is int and value >= 0}
+
+
+def _buckets(histogram: Sequence[int]) -> list[tuple[str, float]]:
+    """Return a histogram as Prometheus wants it: each bucket with all that are below it."""
+    total, buckets = 0, []
+    for bound, number in zip((*map(str, BOUNDS), "+Inf"), histogram, strict=True):
+        total += number
+        buckets.append((bound, float(total)))
+    return buckets

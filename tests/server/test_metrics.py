@@ -1,0 +1,187 @@
+"""The figures that Prometheus reads, after real jobs on a real store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as plain_text
+
+from holdfast import Holdfast, State
+from holdfast.core.figures import BUCKETS, EMPTY, Figure, bucket, quantile, summed
+from holdfast.core.states import Event
+from holdfast.server.metrics import exposition
+from holdfast.store.port import Beat, Worker
+from tests.support.until import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.store.port import Store
+
+OPEN_METRICS = "application/openmetrics-text"
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[Holdfast]:
+    app = Holdfast("memory://")
+    await app.client().open()
+    yield app
+    await app.close()
+
+
+@pytest.fixture
+async def store(app: Holdfast) -> Store:
+    return app.client().store
+
+
+async def samples(store: Store, own: dict[str, int] | None = None) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    text, kind = await exposition(store, own=own)
+    assert kind.startswith("text/plain")
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in plain_text(text.decode())
+        for sample in family.samples
+    }
+
+
+def at(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset(labels.items())
+
+
+async def test_jobs_and_queues_are_told_as_the_store_counts_them(app: Holdfast, store: Store) -> None:
+    @app.task(name="mail", queue="slow")
+    async def mail() -> None: ...
+
+    await app.enqueue_many([mail.call() for _ in range(3)])
+    await mail.options(delay=60).enqueue()
+    await store.pause("slow")
+    await store.rewind(30)
+
+    found = await samples(store)
+    assert found[at("holdfast_jobs", queue="slow", task="mail", state="ready")] == 3
+    assert found[at("holdfast_jobs", queue="slow", task="mail", state="scheduled")] == 1
+    assert found[at("holdfast_queue_depth", queue="slow")] == 3
+    assert found[at("holdfast_queue_paused", queue="slow")] == 1
+    assert found[at("holdfast_queue_oldest_seconds", queue="slow")] >= 30
+
+
+async def test_what_workers_count_has_their_name_and_those_of_one_name_count_together(store: Store) -> None:
+    for number, beats in ((1, 5), (2, 7)):
+        await store.register(Worker(id=UUID(int=number), name="night"))
+        counters = f'{{"heartbeats": {beats}, "recovered_jobs:failed:stale": 1, "concurrent_jobs": 2, "hints_arrive": 1}}'
+        await store.beat(Beat(worker=UUID(int=number), counters=counters))
+
+    found = await samples(store, own={"recovered_jobs:requeued:stale": 4})
+    assert found[at("holdfast_worker_heartbeats_total", worker="night")] == 12
+    assert found[at("holdfast_worker_heartbeat_failures_total", worker="night")] == 0
+    assert found[at("holdfast_worker_recovered_jobs_total", worker="night", reason="failed:stale")] == 2
+    assert found[at("holdfast_worker_recovered_jobs_total", worker="server", reason="requeued:stale")] == 4
+    assert found[at("holdfast_worker_concurrent_jobs", worker="night")] == 4
+    assert found[at("holdfast_worker_hints_arrive", worker="night")] == 2
+    assert found[at("holdfast_workers", state="idle")] == 2
+    assert found[at("holdfast_worker_acquire_conflicts_total", worker="night")] == 0
+
+
+@pytest.mark.parametrize("counters", ["[]", "null", '{"heartbeats": "many"}', '{"heartbeats": -1}', '{"heartbeats": 1.5}'])
+async def test_counters_that_are_none_are_left_out(store: Store, counters: str) -> None:
+    await store.register(Worker(id=UUID(int=1), name="odd"))
+    await store.beat(Beat(worker=UUID(int=1), counters=counters))
+
+    assert (await samples(store))[at("holdfast_worker_heartbeats_total", worker="odd")] == 0
+
+
+async def test_a_worker_that_is_gone_is_not_told_of(store: Store) -> None:
+    await store.register(Worker(id=UUID(int=1), name="gone"))
+    await store.retire(UUID(int=1))
+
+    assert not [labels for _, labels in await samples(store) if ("worker", "gone") in labels]
+
+
+async def test_attempts_and_their_times_are_told_by_task(store: Store) -> None:
+    runs = (*EMPTY[:-1], 1)
+    await store.measure(
+        [
+            Figure(queue="q", task="t", event=Event.SUCCEED, count=2, waited=3.0, waits=(1, 1, *EMPTY[2:]), ran=1.0),
+            Figure(queue="q", task="t", event=Event.FAIL, code="BOOM", count=1, ran=99_999.0, runs=runs),
+        ]
+    )
+
+    found = await samples(store)
+    assert found[at("holdfast_attempts_total", queue="q", task="t", event="succeeded", code="")] == 2
+    assert found[at("holdfast_attempts_total", queue="q", task="t", event="failed", code="BOOM")] == 1
+    assert found[at("holdfast_wait_seconds_bucket", task="t", le="0.005")] == 1
+    assert found[at("holdfast_wait_seconds_bucket", task="t", le="0.01")] == 2
+    assert found[at("holdfast_wait_seconds_count", task="t")] == 2
+    assert found[at("holdfast_wait_seconds_sum", task="t")] == 3.0
+    assert found[at("holdfast_run_seconds_bucket", task="t", le="14400.0")] == 0
+    assert found[at("holdfast_run_seconds_bucket", task="t", le="+Inf")] == 1
+
+
+async def test_names_of_all_kinds_are_told_and_can_be_read_back(app: Holdfast, store: Store) -> None:
+    odd = 'a"b\\c\nd 🎈 {e="f"}'
+
+    @app.task(name=odd)
+    async def task() -> None: ...
+
+    await task.enqueue()
+    found = await samples(store)
+    assert found[at("holdfast_jobs", queue="default", task=odd, state="ready")] == 1
+
+
+async def test_the_newer_form_is_given_to_who_accepts_it(store: Store) -> None:
+    text, kind = await exposition(store, accept=f"{OPEN_METRICS}; version=1.0.0")
+    assert kind.startswith(OPEN_METRICS)
+    families = open_metrics(text.decode())  # type: ignore[no-untyped-call]
+    assert {family.name for family in families} >= {"holdfast_jobs", "holdfast_attempts", "holdfast_workers"}
+
+
+async def test_what_a_worker_did_is_in_the_figures_once_it_has_stopped(app: Holdfast, store: Store) -> None:
+    @app.task(name="work", retry=1)
+    async def work(n: int) -> None:
+        if n:
+            raise ValueError("no use")
+
+    handles = await app.enqueue_many([work.call(n) for n in (0, 0, 1)])
+    async with app.worker():
+
+        async def ended() -> bool:
+            return [await handle.state() for handle in handles] == [State.SUCCEEDED, State.SUCCEEDED, State.FAILED]
+
+        await until(ended)
+
+    found = await samples(store)
+    assert found[at("holdfast_attempts_total", queue="default", task="work", event="succeeded", code="")] == 2
+    assert found[at("holdfast_attempts_total", queue="default", task="work", event="failed", code="RETRIES_EXHAUSTED")] == 1
+    assert found[at("holdfast_run_seconds_count", task="work")] == 3
+    assert found[at("holdfast_wait_seconds_count", task="work")] == 3
+
+
+# -- histograms ------------------------------------------------------------------------------------------------------------
+
+
+def histogram(*times: float) -> tuple[int, ...]:
+    return summed(tuple(int(bucket(time) == number) for number in range(BUCKETS)) for time in times)
+
+
+@pytest.mark.parametrize(
+    ("times", "share", "least", "most"),
+    [
+        ((), 0.5, None, None),
+        ((0.003,), 0.5, 0.0, 0.005),
+        ((0.003,) * 99 + (100.0,), 0.95, 0.0, 0.005),
+        ((0.003,) * 9 + (100.0,), 0.95, 60.0, 150.0),
+        ((1e9,), 0.5, 14_400.0, 14_400.0),
+    ],
+)
+def test_a_quantile_lies_in_the_bucket_of_its_rank(
+    times: tuple[float, ...], share: float, least: float | None, most: float | None
+) -> None:
+    found = quantile(histogram(*times), share)
+    if least is None or most is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert least <= found <= most
