@@ -1,0 +1,86 @@
+"""What is shipped for Prometheus and Grafana asks for figures that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast import connect
+from holdfast.core.figures import Figure
+from holdfast.core.states import Event
+from holdfast.server.metrics import exposition
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = ROOT / "deploy" / "grafana" / "holdfast.json"
+RULES = ROOT / "deploy" / "prometheus" / "holdfast.rules.yml"
+NAME = re.compile(r"\bholdfast_\w+")
+LABEL = re.compile(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)")
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    return found
+
+
+def rules() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def expressions() -> list[str]:
+    asked = [target["expr"] for panel in panels() for target in panel["targets"]]
+    chosen = [one["query"]["query"] for one in json.loads(DASHBOARD.read_text())["templating"]["list"][1:]]
+    return [*asked, *chosen, *(rule["expr"] for rule in rules())]
+
+
+async def known() -> set[str]:
+    store = connect("memory://")
+    await store.open()
+    await store.measure([Figure(queue="q", task="t", event=Event.SUCCEED, count=1)])
+    text, _ = await exposition(store)
+    families = list(text_string_to_metric_families(text.decode()))
+    await store.close()
+    names = {family.name for family in families} | {sample.name for family in families for sample in family.samples}
+    return names | {f"{name}_total" for name in names}
+
+
+async def test_every_figure_that_is_asked_for_exists() -> None:
+    asked = {name for text in expressions() for name in NAME.findall(text)}
+    assert asked
+    assert asked <= await known()
+
+
+def test_every_label_that_is_asked_for_exists() -> None:
+    asked = {name for text in expressions() for name in LABEL.findall(text)}
+    assert asked <= {"queue", "task", "state", "event", "code"}
+
+
+def test_every_event_that_is_asked_for_exists() -> None:
+    for text in expressions():
+        for pattern in re.findall(r'event=~"([^"]+)"', text):
+            for one in pattern.split("|"):
+                assert any(re.fullmatch(one, event) for event in Event), f"{one} is no event"
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_every_alert_says_what_it_is_and_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in ("page", "ticket")
+    assert {"summary", "description"} == set(rule["annotations"])
+
+
+def test_panels_have_titles_of_their_own_and_do_not_overlap() -> None:
+    places = set()
+    for panel in panels():
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert at["x"] + at["w"] <= 24
+        assert not cells & places
+        places |= cells
+    assert len({panel["title"] for panel in panels()}) == len(panels())
