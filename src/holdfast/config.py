@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,7 +21,7 @@ from holdfast.errors import CENTURY, BadSetting
 from holdfast.store.port import MOST_SLOTS, Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 PREFIX: Final = "HOLDFAST_"
 OWN_FILE: Final = "holdfast.toml"
@@ -61,6 +62,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_canceled: float | None = 7 * DAY
     retention_signals: float | None = 30 * DAY
     """Seconds a signal is kept once it was emitted; `None`: for ever."""
+    alerts: Mapping[str, Mapping[str, object]] = {}
+    """Where a server sends alerts: tables of `url`, `secret`, `events`, `form`, `cooldown`, `allow_private`, by name."""
 
     @property
     def retention(self) -> Retention:
@@ -280,6 +283,18 @@ def _retention(value: object) -> float | None:
         raise ValueError(f"must be a duration such as 7d, or never, not {value!r}") from None
 
 
+def _tables(value: object) -> Mapping[str, Mapping[str, object]]:
+    """Return tables by name: of the file, or of JSON text in the environment."""
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            value = None
+    if not isinstance(value, dict) or not all(isinstance(one, dict) for one in value.values()):
+        raise ValueError('must be tables by name, such as [alerts.ops] with url = "https://…", or the same as JSON text')
+    return value
+
+
 def _one_of(*words: str) -> Callable[[object], str]:
     def read(value: object) -> str:
         word = str(value).strip().lower()
@@ -305,6 +320,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "retention_failed": _retention,
     "retention_canceled": _retention,
     "retention_signals": _retention,
+    "alerts": _tables,
 }
 
 

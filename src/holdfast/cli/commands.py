@@ -23,6 +23,7 @@ GROUPS: Final = {
     "queues": "List, pause and resume queues.",
     "workers": "List, disable and enable workers.",
     "schedules": "List what is enqueued again and again.",
+    "alerts": "Where alerts go, what was delivered, and a test.",
 }
 
 COMMANDS: Final = {
@@ -51,6 +52,10 @@ COMMANDS: Final = {
     "workers disable": "workers:disable",
     "workers enable": "workers:enable",
     "schedules ls": "workers:schedules",
+    "alerts ls": "alerts:ls",
+    "alerts log": "alerts:log",
+    "alerts test": "alerts:test",
+    "alerts secret": "alerts:secret",
     "top": "top:top",
     "doctor": "doctor:doctor",
     "config": "housekeeping:config",

@@ -142,11 +142,15 @@ def config(*, common: Common = COMMON) -> None:
     holdfast.toml, or [tool.holdfast] in pyproject.toml, of the current folder < environment (HOLDFAST_CONCURRENCY=20) < flags.
     """
     from holdfast.connect import without_password  # noqa: PLC0415  not needed for --help
+    from holdfast.core.redact import MASK  # noqa: PLC0415  as above
 
     loaded = load({"url": common.url})
     values = output.fields(loaded.settings)
     if values["url"] is not None:
         values["url"] = without_password(values["url"])
+    values["alerts"] = {
+        name: about | ({"secret": MASK} if "secret" in about else {}) for name, about in values["alerts"].items()
+    }
     if common.as_json:
         output.print_json(
             {
@@ -162,6 +166,6 @@ def config(*, common: Common = COMMON) -> None:
 def _shown(name: str, value: object) -> object:
     if value is None:
         return {"queues": "all", "url": "-", "app": "-", "poll": "auto"}.get(name, "never")
-    if isinstance(value, tuple):
-        return ",".join(value)
+    if isinstance(value, (tuple, dict)):
+        return ",".join(value) or "none"
     return output.span(value) if isinstance(value, float) else value

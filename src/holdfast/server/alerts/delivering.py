@@ -76,9 +76,9 @@ async def send(target: Target, alert: Alert, at: datetime, *, message_id: str, a
                 f"{error}. If it is meant to be, say allow_private = true in [alerts.{target.name}]", code="FORBIDDEN_TARGET"
             ) from None
         except httpcore2.TimeoutException:
-            raise Retryable(f"{_host(target)} did not answer within {TIMEOUT:g} s", code="TIMEOUT") from None
+            raise Retryable(f"{target.host} did not answer within {TIMEOUT:g} s", code="TIMEOUT") from None
         except (httpcore2.NetworkError, httpcore2.ProtocolError, ssl.SSLError) as error:
-            raise Retryable(f"{_host(target)}: {str(error) or type(error).__name__}", code="UNREACHABLE") from None
+            raise Retryable(f"{target.host}: {str(error) or type(error).__name__}", code="UNREACHABLE") from None
     _judge(answer.status, target)
     return Delivery(answer.status, round((datetime.now(UTC) - begun).total_seconds() * 1000, 1))
 
@@ -105,13 +105,8 @@ def _judge(status: int, target: Target) -> None:
     code = f"HTTP_{status}"
     if status in REDIRECTS:
         raise Fatal(
-            f"{_host(target)} redirects, and alerts go nowhere else: write the final address into the settings", code=code
+            f"{target.host} redirects, and alerts go nowhere else: write the final address into the settings", code=code
         )
     if status == GONE:
-        raise Fatal(f"{_host(target)} wants no more alerts", code=code)
-    raise Retryable(f"{_host(target)} answered with {status}", code=code)
-
-
-def _host(target: Target) -> str:
-    """Return where it goes as it may be shown: the path of a hook is often a secret."""
-    return target.url.partition("://")[2].partition("/")[0].rpartition("@")[2]
+        raise Fatal(f"{target.host} wants no more alerts", code=code)
+    raise Retryable(f"{target.host} answered with {status}", code=code)

@@ -63,6 +63,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not secret.startswith(SECRET) or not SHORTEST <= len(raw) <= LONGEST:
             raise BadSetting(f"{where}: secret must be {SECRET} and base64 of {SHORTEST} to {LONGEST} bytes; {MAKE}")
 
+    @property
+    def host(self) -> str:
+        """Where it goes as it may be shown: the path of a hook is often a secret."""
+        return self.url.partition("://")[2].partition("/")[0].rpartition("@")[2]
+
 
 def targets_of(table: Mapping[str, Mapping[str, Any]]) -> tuple[Target, ...]:
     """Return the targets of the setting `alerts`, a table of tables; raises `BadSetting`."""
