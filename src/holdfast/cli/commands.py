@@ -21,7 +21,7 @@ GROUPS: Final = {
     "jobs": "List, explain, retry, cancel, complete and delete jobs.",
     "chains": "List, show, cancel, retry and delete chains.",
     "queues": "List, pause and resume queues.",
-    "workers": "List, disable and enable workers.",
+    "workers": "List, disable, enable, drain and revoke workers.",
     "schedules": "List what is enqueued again and again.",
 }
 
@@ -50,7 +50,10 @@ COMMANDS: Final = {
     "workers ls": "workers:ls",
     "workers disable": "workers:disable",
     "workers enable": "workers:enable",
+    "workers drain": "workers:drain",
+    "workers revoke": "workers:revoke",
     "schedules ls": "workers:schedules",
+    "audit": "audit:audit",
     "top": "top:top",
     "doctor": "doctor:doctor",
     "config": "housekeeping:config",
