@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import BadJob, BadSetting, BadTask, Holdfast, State
+from holdfast.store.port import Beat, ClaimRequest, Worker
 from holdfast.testing import drain
+from tests.support.until import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,3 +73,131 @@ def test_what_cannot_be_a_capability_is_refused(mistake: Callable[[Holdfast], An
 
 
 async def nothing() -> None: ...
+
+
+# -- what is preferred -----------------------------------------------------------------------------------------------------
+
+
+async def beaten(
+    app: Holdfast, name: str, *, running: int = 0, slots: int = 1, capabilities: tuple[str, ...] = ("gpu",)
+) -> None:
+    """Have a worker of this kind known that was heard of just now."""
+    store = app.client().store
+    await store.open()
+    worker = Worker(id=app.new_id(), name=name, slots=slots, capabilities=capabilities)
+    await store.register(worker)
+    await store.beat(Beat(worker=worker.id, counters=f'{{"concurrent_jobs": {running}}}'))
+
+
+async def claims(app: Holdfast, *capabilities: str) -> int:
+    """Return how many jobs a worker with these capabilities is given, by what its heartbeat has told it."""
+    store = app.client().store
+    worker = Worker(id=app.new_id(), name="asking", capabilities=capabilities)
+    await store.register(worker)
+    signal = await store.beat(Beat(worker=worker.id))
+    request = ClaimRequest(
+        worker=worker.id,
+        tasks=frozenset(app.tasks),
+        limit=10,
+        capabilities=frozenset(capabilities),
+        idle=frozenset(signal.idle),
+        look=True,
+    )
+    claimed = await store.claim(request)
+    await store.retire(worker.id)
+    return len(claimed)
+
+
+@pytest.fixture
+async def encode(app: Holdfast) -> Any:
+    @app.task(name="encode", prefers={"gpu"}, prefer_for=30)
+    async def encode() -> None: ...
+
+    return encode
+
+
+async def test_a_job_is_left_to_an_idle_worker_that_has_what_it_prefers(app: Holdfast, encode: Any) -> None:
+    await beaten(app, "able")
+    await encode.enqueue()
+    assert await claims(app) == 0
+    assert await claims(app, "tape") == 0
+    assert await claims(app, "gpu", "tape") == 1
+
+
+async def test_nobody_waits_for_a_worker_that_is_busy_or_silent_or_gone(app: Holdfast, encode: Any) -> None:
+    store = app.client().store
+    await beaten(app, "busy", running=1)
+    await encode.enqueue()
+    assert await claims(app) == 1, "it was left to a worker that has enough to do"
+
+    await beaten(app, "silent")
+    await store.rewind(61)
+    await encode.enqueue()
+    assert await claims(app) == 1, "it was left to a worker that nobody has heard of for a minute"
+
+    await beaten(app, "disabled")
+    (view, *_) = [view for view in await store.workers() if view.worker.name == "disabled"]
+    await store.disable(view.worker.id)
+    await encode.enqueue()
+    assert await claims(app) == 1, "it was left to a worker that may claim nothing"
+
+    await store.enable(view.worker.id)
+    await store.beat(Beat(worker=view.worker.id))
+    await store.drain(view.worker.id)
+    await encode.enqueue()
+    assert await claims(app) == 1, "it was left to a worker that is about to end"
+
+
+async def test_it_is_left_to_others_for_no_longer_than_it_says(app: Holdfast, encode: Any) -> None:
+    await encode.enqueue()
+    await encode.options(prefer_for=3600).enqueue()
+    await app.client().store.rewind(31)
+    await beaten(app, "able")
+    assert await claims(app) == 1, "one waits for an hour, the other has waited for its half minute"
+
+
+async def test_what_is_preferred_is_shown_apart_from_what_is_required(app: Holdfast) -> None:
+    @app.task(requires={"tape"}, prefers=["gpu", "nvenc"], prefer_for=5)
+    async def copy() -> None: ...
+
+    view = await (await copy.enqueue()).view()
+    assert (view.requires, dict(view.prefers)) == (("tape",), {"gpu": 5.0, "nvenc": 5.0})
+    plain = await (await copy.options(requires=(), prefers=()).enqueue()).view()
+    assert (plain.requires, dict(plain.prefers)) == ((), {})
+
+
+async def test_real_workers_give_way_and_step_in(app: Holdfast, encode: Any) -> None:
+    """The plain one, which hears of the other by its heartbeat, leaves jobs alone until that one is gone."""
+    async with app.worker(name="plain") as plain:
+        async with app.worker(name="able", capabilities={"gpu"}):
+
+            async def heard() -> bool:
+                plain._heartbeat._beat_at = 0.0  # it would beat in a quarter of a minute
+                plain._heartbeat.hurry()
+                return plain._claimer.idle == {"gpu"}
+
+            await until(heard)
+            handles = [await encode.enqueue() for _ in range(5)]
+            for handle in handles:
+                await handle.result(timeout=WAIT)
+            assert {(await handle.view()).worker_name for handle in handles} == {"able"}
+        late = await encode.options(prefer_for=0.2).enqueue()
+        await late.result(timeout=WAIT)
+        assert (await late.view()).worker_name == "plain"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"prefers": "gpu"}, "prefers='gpu' is one text"),
+        ({"prefers": ["a\x1eb"]}, "no record separator"),
+        ({"prefers": ["gpu"], "requires": ["gpu"]}, "what is required need not be preferred: gpu"),
+        ({"prefers": ["gpu"], "prefer_for": -1}, "prefer_for"),
+        ({"prefers": [""]}, "must not be empty"),
+    ],
+)
+def test_a_preference_that_cannot_be_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises((BadTask, BadJob), match=says):
+
+        @Holdfast("memory://").task(**options)
+        async def task() -> None: ...

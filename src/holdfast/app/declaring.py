@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from holdfast.app.producing import Producing
-from holdfast.core.job import OnConflict
+from holdfast.core.job import DEFAULT_PREFER_FOR, OnConflict
 from holdfast.core.text import checked_name
 from holdfast.errors import BadSetting, BadTask
 from holdfast.tasks.options import (
@@ -58,6 +58,8 @@ class Declaring(Producing):
         expires_in: float | timedelta | None = None,
         tags: Sequence[str] = (),
         requires: Collection[str] = (),
+        prefers: Collection[str] = (),
+        prefer_for: float | timedelta = DEFAULT_PREFER_FOR,
         cron: str | None = None,
         timezone: str = "UTC",
         missed: Missed | Literal["latest", "all", "skip"] = Missed.LATEST,
@@ -72,10 +74,11 @@ class Declaring(Producing):
         `retry` is a `Retry`, a budget of attempts, or `None` for endless retries. `timeout` bounds one attempt, `lease` is
         how long a silent worker keeps a job. `executor` is async, thread, process, command or outside; by default a function
         that awaits runs async, any other in a thread. `key` (text with `{arg}` fields, or a function of the args) makes jobs
-        unique while they are live. `requires` names capabilities that a worker must have to claim them. `cron` makes it
-        periodic, in `timezone`. `version` is that of its args: `@task.upgrade(1)` brings stored ones of version 1 to the
-        next. `continues_with` names the tasks that a step of it may continue with; names may be declared later. `atomic`
-        makes each attempt one transaction (`job.tx`). Raises `BadTask` for what cannot work.
+        unique while they are live. `requires` names capabilities that a worker must have to claim them; jobs are left to
+        idle workers that have what it `prefers`, but not for longer than `prefer_for` seconds. `cron` makes it periodic, in
+        `timezone`. `version` is that of its args: `@task.upgrade(1)` brings stored ones of version 1 to the next.
+        `continues_with` names the tasks that a step of it may continue with; names may be declared later. `atomic` makes each
+        attempt one transaction (`job.tx`). Raises `BadTask` for what cannot work.
         """
         if function is not None:
             raise BadTask("@app.task needs its parentheses: write @app.task()")
@@ -83,6 +86,8 @@ class Declaring(Producing):
             raise BadTask(f"tags={tags!r} is one text: write tags=[{tags!r}]")
         if isinstance(requires, str):
             raise BadTask(f"requires={requires!r} is one text: write requires={{{requires!r}}}")
+        if isinstance(prefers, str):
+            raise BadTask(f"prefers={prefers!r} is one text: write prefers={{{prefers!r}}}")
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             label = task_name(function) if name is None else name
@@ -102,6 +107,8 @@ class Declaring(Producing):
                     expires_in=None if expires_in is None else seconds(expires_in),
                     tags=tuple(tags),
                     requires=names_of(requires),
+                    prefers=names_of(prefers),
+                    prefer_for=seconds(prefer_for),
                     cron=cron,
                     timezone=timezone,
                     missed=choice(Missed, missed, "missed", label),

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import force_setattr
 
+from holdfast.core.needs import SOFT, needs_text
 from holdfast.core.numbers import check_seconds
 from holdfast.core.retry import Retry
 from holdfast.core.text import checked_name, flaw
@@ -23,6 +24,7 @@ HIGHEST_PRIORITY: Final = 9
 DEFAULT_LEASE: Final = 60.0
 DEFAULT_TIMEOUT: Final = 1800.0
 SHORTEST_LEASE: Final = 0.001
+DEFAULT_PREFER_FOR: Final = 60.0
 FUTURE_YEARS: Final = 9000
 
 
@@ -95,6 +97,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     policy: Policy = DEFAULT_POLICY
     unique: Unique | None = None
     requires: tuple[str, ...] = ()
+    prefers: tuple[str, ...] = ()
+    prefer_for: float = DEFAULT_PREFER_FOR
     fifo: bool = False
     chain_id: UUID | None = None
     after: tuple[UUID, ...] = ()
@@ -125,9 +129,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             _check_unique(self.unique)
         if self.expires_in is not None:
             check_seconds(self.expires_in, "expires_in", least=SHORTEST_LEASE)
-        for field in ("requires", "tags"):
+        for field in ("requires", "prefers", "tags"):
             for index, name in enumerate(getattr(self, field)):
                 checked_name(name, f"{field}[{index}]")
+        if self.requires or self.prefers:
+            self._check_needs()
         if self.after:
             self._check_after()
         if self.chain_id not in (None, self.id):
@@ -163,15 +169,28 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if run_at.year > FUTURE_YEARS:
             raise BadJob(f"the year {run_at.year} is too far away", path="run_at")
 
+    def _check_needs(self) -> None:
+        for field in ("requires", "prefers"):
+            if any(SOFT in name for name in getattr(self, field)):
+                raise BadJob("a capability has no record separator in its name", path=field)
+        if both := set(self.requires) & set(self.prefers):
+            raise BadJob(f"what is required need not be preferred: {min(both)}", path="prefers")
+        check_seconds(self.prefer_for, "prefer_for", least=0.0)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What it requires and prefers, as it is kept and ordered by."""
+        return needs_text(self.requires, self.prefers, self.prefer_for) if self.prefers else self.requires
+
     @property
     def lane(self) -> int:
         """The lane that orders and counts this job."""
-        return lane_id(self.queue, self.task, self.priority, self.requires)
+        return lane_id(self.queue, self.task, self.priority, self.needs)
 
     @property
     def entry(self) -> int:
         """The lane it is claimed from: its own, or the one its `fifo` queue shares among tasks."""
-        return lane_id(self.queue, "", self.priority, self.requires) if self.fifo else self.lane
+        return lane_id(self.queue, "", self.priority, self.needs) if self.fifo else self.lane
 
     @property
     def retry_entry(self) -> int:
@@ -180,14 +199,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 @lru_cache(maxsize=10_000)
-def lane_id(queue: str, task: str, priority: int, requires: tuple[str, ...]) -> int:
+def lane_id(queue: str, task: str, priority: int, needs: tuple[str, ...]) -> int:
     """Return the number of a lane, even and from 2 to 2**63 - 2, the same on every client without asking anyone.
 
     A number handed out by the database would make the first enqueue of a lane wait for every open transaction that
     also uses it first. The negative of a lane is its front: where released jobs go. The odd number above it is where
     its retries wait, so that a share of the claims can be kept for them.
     """
-    parts = (queue, task, str(priority), *sorted(requires))
+    parts = (queue, task, str(priority), *sorted(needs))
     digest = blake2b("\0".join(parts).encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 2 << 1) or 2
 

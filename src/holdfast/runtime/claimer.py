@@ -27,6 +27,7 @@ logger = logging.getLogger("holdfast.worker")
 
 MOST_AT_ONCE: Final = 1000
 REST_AFTER_ERROR: Final = 5.0
+POLL_BESIDE_IDLE: Final = 2.0
 AGAIN: Final = 2.0
 """Seconds after which a claimer looks again that was hinted at jobs and found none."""
 HEED: Final = 0.1
@@ -79,6 +80,8 @@ class Claimer:
         self._unsure = False
         """The answer to a claim was lost: the store may have leases for this worker that it does not know of."""
         self.enabled = True
+        self.idle: frozenset[str] = frozenset()
+        """What other workers have that could do more: jobs that prefer it are left to them for a while."""
 
     @property
     def worker_id(self) -> UUID:
@@ -155,6 +158,8 @@ class Claimer:
 
     def _pause_between_looks(self) -> float:
         seconds = self._claims.poll if self._notifier.healthy else self._claims.poll_unhinted
+        if self.idle:  # what is left to others for a while is to be seen when that is over
+            seconds = min(seconds, POLL_BESIDE_IDLE)
         return seconds * (0.9 + 0.2 * self._environment.random())
 
     async def _claim(self, limit: int, *, look: bool, hurry: bool) -> int:
@@ -167,6 +172,7 @@ class Claimer:
             limit=limit,
             queues=self._claims.queues,
             capabilities=frozenset(self._claims.worker.capabilities),
+            idle=self.idle,
             look=look,
             hurry=hurry,
             first=first,

@@ -270,6 +270,7 @@ class RunningWorker:
     def _heed(self, signal: Signal) -> None:
         """Do what people have decided about this worker."""
         enabled = not signal.disabled
+        self._claimer.idle = frozenset(signal.idle)
         if signal.drain and not self._stop_asked.is_set() and not self._stopping.locked():
             logger.warning("worker %s was asked by an operator to finish and end", self.options.name)
             self._stop_asked.set()

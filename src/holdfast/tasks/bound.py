@@ -123,6 +123,8 @@ class BoundTask(Generic[P, R]):
             else Policy(retry, timeout),
             "tags": _texts(changes.get("tags", declared.tags), "tags"),
             "requires": names_of(_texts(changes.get("requires", declared.requires), "requires")),
+            "prefers": names_of(_texts(changes.get("prefers", declared.prefers), "prefers")),
+            "prefer_for": seconds(changes.get("prefer_for", declared.prefer_for)),
             "trace": changes.get("trace"),
             "expires_in": _optional(expires_in),
             "after": tuple(_blockers(changes["after"])) if "after" in changes else (),

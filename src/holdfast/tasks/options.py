@@ -13,6 +13,7 @@ from holdfast.core.classify import Verdict  # noqa: TC001  a dataclass field
 from holdfast.core.job import (
     DEFAULT_LEASE,
     DEFAULT_POLICY,
+    DEFAULT_PREFER_FOR,
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
     DEFAULT_TIMEOUT,
@@ -85,6 +86,8 @@ class JobOptions(TypedDict, total=False):
     lease: float | timedelta
     tags: Sequence[str]
     requires: Collection[str]
+    prefers: Collection[str]
+    prefer_for: float | timedelta
     """Capabilities: only a worker that has all of them claims it."""
     trace: str
     after: After
@@ -123,6 +126,8 @@ class TaskOptions:
     expires_in: float | None = None
     tags: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
+    prefers: tuple[str, ...] = ()
+    prefer_for: float = DEFAULT_PREFER_FOR
     cron: str | None = None
     timezone: str = "UTC"
     missed: Missed = Missed.LATEST

@@ -60,6 +60,7 @@ class Looking(Handle):
             scope=None if unique is None else unique.scope,
             tags=job.tags,
             requires=job.requires,
+            prefers=dict.fromkeys(job.prefers, job.prefer_for),
             chain_id=record.chain_id,
             trace=job.trace,
             continued_by=record.continued_by,

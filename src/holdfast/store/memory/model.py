@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 from uuid import UUID
 
 from holdfast.core.job import BlockerPolicy
+from holdfast.core.needs import needs_of
 from holdfast.core.outcome import blocker_error
 from holdfast.core.settle import Write
 from holdfast.core.states import HOLDER_EVENTS, LIVE, STAGE_EVENTS, TERMINAL, TRANSITIONS, WAITING, Event, State
@@ -227,7 +228,7 @@ class MemoryData:
         number = job.retry_entry if record.failures else job.entry
         lane = self.lanes.get(number)
         if lane is None:
-            lane = self.lanes[number] = Lane(job.queue, job.priority, frozenset(job.requires), retries=number != job.entry)
+            lane = self.lanes[number] = Lane(job.queue, job.priority, needs_of(job.needs), retries=number != job.entry)
         heappush(lane.entries, (record.place, job.id))
 
     def head(self, lane: Lane) -> Record | None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast.core.job import NewJob
+    from holdfast.core.needs import Needs
     from holdfast.core.outcome import Error
     from holdfast.core.states import Event
     from holdfast.store.port import EventView, LogView, Part, Schedule, Worker
@@ -126,7 +127,7 @@ class Lane:
 
     queue: str
     priority: int
-    requires: frozenset[str]
+    needs: Needs
     retries: bool
     """Its jobs have failed before."""
     entries: list[tuple[Place, UUID]] = field(default_factory=list)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.needs import HEARD_WITHIN, idle_besides
 from holdfast.core.settle import revoke
 from holdfast.core.states import Event, State
 from holdfast.core.text import clean
@@ -38,7 +39,20 @@ class Registry(Handle):
         if (known := self.data.workers.get(beat.worker)) is None:
             raise UnknownWorker(f"worker {beat.worker} is not registered with this store: register it before it beats")
         known.heartbeat_at, known.counters, known.offline_at = self.environment.now(), beat.counters, None
-        return Signal(disabled=known.disabled_at is not None, drain=known.draining_at is not None)
+        return Signal(known.disabled_at is not None, known.draining_at is not None, self._idle_besides(known))
+
+    def _idle_besides(self, known: Registration) -> tuple[str, ...]:
+        since = self.environment.now() - timedelta(seconds=HEARD_WITHIN)
+        return idle_besides(
+            known.worker.capabilities,
+            [
+                (one.worker.capabilities, one.worker.slots, one.counters)
+                for one in self.data.workers.values()
+                if one is not known
+                and (one.heartbeat_at or one.registered_at) > since
+                and one.offline_at is one.disabled_at is one.draining_at is None
+            ],
+        )
 
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped."""

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.core.fairness import Head, order
 from holdfast.core.lease import Claimed, Extended, Hold, Lease
+from holdfast.core.needs import suits
 from holdfast.core.settle import Write
 from holdfast.core.states import TERMINAL, Event, State
 from holdfast.errors import UnknownWorker
@@ -50,16 +51,20 @@ class Working(Handle):
     def _heads(self, request: ClaimRequest) -> list[Head]:
         found = []
         for number, lane in self.data.lanes.items():
-            if lane.queue in self.data.pauses or not lane.requires <= request.capabilities:
+            if lane.queue in self.data.pauses:
                 continue
             if request.queues is not None and lane.queue not in request.queues:
                 continue
             record = self._claimable(lane, request)
-            if record is not None and record.ready_at is not None:
+            if record is not None and record.ready_at is not None and self._suits(lane, record.ready_at, request):
                 head = Head(number, lane.priority, record.ready_at, lane.queue, lane.retries)
                 found.append((record.place, head))
         # jobs of one enqueue are ready at the same moment: among those the place decides, for `order` keeps ties as they are
         return [head for _, head in sorted(found, key=lambda pair: pair[0][1])]
+
+    def _suits(self, lane: Lane, ready_at: datetime, request: ClaimRequest) -> bool:
+        waited = (self.environment.now() - ready_at).total_seconds()
+        return suits(lane.needs, request.capabilities, request.idle, waited)
 
     def _claimable(self, lane: Lane, request: ClaimRequest) -> Record | None:
         """Return the head of a lane if this worker knows its task.

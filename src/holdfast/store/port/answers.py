@@ -79,6 +79,8 @@ class Signal(msgspec.Struct, frozen=True):
     """A person has disabled it: it is to claim nothing more."""
     drain: bool = False
     """A person wants it to finish what it runs, and to end."""
+    idle: tuple[str, ...] = ()
+    """What other workers have, and this one has not, that were heard of within a minute and could do more."""
 
 
 class WorkerKind(StrEnum):

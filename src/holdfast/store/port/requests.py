@@ -141,6 +141,8 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     queues: frozenset[str] | None = None
     capabilities: frozenset[str] = frozenset()
+    idle: frozenset[str] = frozenset()
+    """What other workers have that could do more (`Signal.idle`): jobs that prefer it are left to them for a while."""
     look: bool = False
     hurry: bool = False
     first: str | None = None
@@ -150,7 +152,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse names that no store could hold."""
-        for field in ("tasks", "queues", "capabilities"):
+        for field in ("tasks", "queues", "capabilities", "idle"):
             for name in getattr(self, field) or ():
                 if (reason := flaw(name)) is not None:
                     raise BadJob(reason, path=field)

@@ -43,6 +43,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     scope: str | None = None
     tags: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
+    prefers: Mapping[str, float] = {}
+    """What it would rather have, and for how many seconds it is left to an idle worker that has it."""
     chain_id: UUID | None = None
     trace: str | None = None
     continued_by: UUID | None = None

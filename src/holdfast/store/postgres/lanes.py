@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 import msgspec
 
 from holdfast.core.fairness import Head, order
+from holdfast.core.needs import needs_of, suits
 from holdfast.store.postgres.marks import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
+    from holdfast.core.needs import Needs
     from holdfast.store.port import ClaimRequest
 
 Row: TypeAlias = Any
@@ -41,7 +43,7 @@ class Lane:
     entry: int
     queue: str
     priority: int
-    requires: frozenset[str]
+    needs: Needs
     tasks: set[str] = field(default_factory=set)
     fifo: bool = False
     marks: Marks[int] = field(default_factory=lambda: Marks(0))
@@ -57,13 +59,17 @@ class Lane:
         """Whether it holds jobs that have failed before: odd numbers do (`core.job.retry_lane`)."""
         return bool(self.entry & 1)
 
-    def serves(self, request: ClaimRequest) -> bool:
+    def serves(self, request: ClaimRequest, now: datetime | None) -> bool:
         """Tell whether a worker may claim from it."""
         return (
             (request.queues is None or self.queue in request.queues)
-            and self.requires <= request.capabilities
+            and suits(self.needs, request.capabilities, request.idle, self._waited(now))
             and not self.tasks.isdisjoint(request.tasks)
         )
+
+    def _waited(self, now: datetime | None) -> float:
+        oldest = self.oldest() if self.needs.preferred else None
+        return 0.0 if oldest is None or now is None else (now - oldest).total_seconds()
 
     def numbers(self) -> tuple[int, ...]:
         """Return what to claim from: its front, where something is believed to be, then itself."""
@@ -169,7 +175,9 @@ class Lanes:
         for entry, queue, task, priority, requires, fifo, head_place, head_at, front_place, front_at, _ in rows:
             lane = self._lanes.get(entry)
             if lane is None:
-                lane = self._lanes[entry] = Lane(entry, queue, priority, frozenset(msgspec.json.decode(requires)), fifo=fifo)
+                lane = self._lanes[entry] = Lane(
+                    entry, queue, priority, needs_of(tuple(msgspec.json.decode(requires))), fifo=fifo
+                )
             lane.tasks.add(task)
             if entry not in fresh:
                 fresh.add(entry)
@@ -184,7 +192,11 @@ class Lanes:
         Of lanes whose heads wait equally long, the one with the lower place comes first. `blindly`: also those that are
         believed to be empty, as if something had just come; none where those are many, or have an order of their own to keep.
         """
-        serving = [lane for lane in self._lanes.values() if (blindly or lane.oldest() is not None) and lane.serves(request)]
+        serving = [
+            lane
+            for lane in self._lanes.values()
+            if (blindly or lane.oldest() is not None) and lane.serves(request, self._clock)
+        ]
         if blindly and (len(serving) > SPARE_LANES or self._clock is None or any(lane.fifo for lane in serving)):
             return []
         heads = [

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.core.needs import idle_besides
 from holdfast.core.outcome import Error
 from holdfast.core.settle import revoke
 from holdfast.errors import UnknownWorker
@@ -32,9 +33,18 @@ RETURNING no
 """
 
 _BEAT: Final = """
-UPDATE {schema}.worker SET heartbeat_at = clock_timestamp(), counters = $2, offline_at = NULL
-WHERE id = $1 RETURNING disabled_at IS NOT NULL, draining_at IS NOT NULL
+WITH me AS (
+    UPDATE {schema}.worker SET heartbeat_at = clock_timestamp(), counters = $2, offline_at = NULL
+    WHERE id = $1 RETURNING disabled_at, draining_at, capabilities
+)
+SELECT me.disabled_at IS NOT NULL, me.draining_at IS NOT NULL, me.capabilities, (
+    SELECT json_agg(json_build_array(w.capabilities, w.slots, w.counters))::text FROM {schema}.worker w
+    WHERE w.offline_at IS NULL AND w.disabled_at IS NULL AND w.draining_at IS NULL
+        AND w.capabilities <> '[]' AND w.capabilities <> me.capabilities
+        AND coalesce(w.heartbeat_at, w.registered_at) > clock_timestamp() - interval '60 s'
+) FROM me
 """
+"""With those that may have what this one has not: in most fleets nobody has."""
 
 _MARK_OFFLINE: Final = """
 UPDATE {schema}.worker SET offline_at = clock_timestamp()
@@ -77,7 +87,14 @@ class Registry(Handle):
         rows = await self._db.fetch(self._sql(_BEAT), beat.worker, beat.counters)
         if not rows:
             raise UnknownWorker(f"worker {beat.worker} is not registered with this store: call register() first")
-        return Signal(*rows[0])
+        disabled, draining, own, others = rows[0]
+        if others is None:
+            return Signal(disabled, draining)
+        rest = [
+            (msgspec.json.decode(capabilities), slots, counters)
+            for capabilities, slots, counters in msgspec.json.decode(others)
+        ]
+        return Signal(disabled, draining, idle_besides(msgspec.json.decode(own), rest))
 
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped."""

@@ -70,7 +70,7 @@ def render(jobs: Sequence[NewJob], *, steps_of: Mapping[UUID, UUID], doubt: bool
     shapes: dict[tuple[Any, ...], int] = {}
     index: list[int] = []
     for job in jobs:
-        shape = (job.queue, job.task, job.priority, job.requires, job.fifo, job.lease, job.policy)
+        shape = (job.queue, job.task, job.priority, job.needs, job.fifo, job.lease, job.policy)
         index.append(shapes.setdefault(shape, len(shapes) + 1))
     firsts = dict(zip(reversed(index), reversed(jobs), strict=True))
     shared = [firsts[number] for number in range(1, len(shapes) + 1)]
@@ -85,7 +85,7 @@ def render(jobs: Sequence[NewJob], *, steps_of: Mapping[UUID, UUID], doubt: bool
         [job.queue for job in shared],
         [job.task for job in shared],
         [job.priority for job in shared],
-        [_encode(sorted(job.requires)).decode() for job in shared],
+        [_encode(sorted(job.needs)).decode() for job in shared],
         [milliseconds(job.lease) for job in shared],
         [policy_text(job.policy) for job in shared],
         [job.id for job in jobs],
@@ -114,14 +114,14 @@ def alike(jobs: Sequence[NewJob]) -> bool:
     """Tell whether jobs are plain and of one shape: ready at once, and different in no more than args, tags and trace."""
     first = jobs[0]
     task, queue, policy, lease = first.task, first.queue, first.policy, first.lease
-    priority, requires, fifo = first.priority, first.requires, first.fifo
+    priority, needs, fifo = first.priority, first.needs, first.fifo
     # a loop, and the shape compared field by field: this is done for every job of every batch
     for job in jobs:
         if job.unique is not None or job.delay or job.run_at is not None or job.chain_id is not None:
             return False
         if job.after or job.expires_in is not None or job.task != task or job.queue != queue or job.lease != lease:
             return False
-        if job.priority != priority or job.fifo is not fifo or job.requires != requires:
+        if job.priority != priority or job.fifo is not fifo or job.needs != needs:
             return False
         if job.policy is not policy and job.policy != policy:
             return False
@@ -138,7 +138,7 @@ def render_plain(jobs: Sequence[NewJob]) -> list[Any]:
         shape.queue,
         shape.task,
         shape.priority,
-        _encode(sorted(shape.requires)).decode() if shape.requires else "[]",
+        _encode(sorted(shape.needs)).decode() if shape.needs else "[]",
         milliseconds(shape.lease),
         policy_text(shape.policy),
     ]

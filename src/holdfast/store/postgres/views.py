@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core.job import policy_of
+from holdfast.core.needs import needs_of, required
 from holdfast.core.outcome import Error
 from holdfast.core.states import TERMINAL, Event, State
 from holdfast.store.port import AttemptView, EventView, JobFilter, JobView, LogView, Part, PartState
@@ -194,7 +195,8 @@ def job_view(row: Record) -> JobView:
         key=row["key"],
         scope=row["scope"],
         tags=tuple(msgspec.json.decode(row["tags"])) if row["tags"] else (),
-        requires=tuple(msgspec.json.decode(row["requires"])) if row["requires"] else (),
+        requires=required(needs := tuple(msgspec.json.decode(row["requires"])) if row["requires"] else ()),
+        prefers=needs_of(needs).preferred,
         chain_id=row["chain_id"],
         trace=row["trace"],
         continued_by=row["continued_by"],

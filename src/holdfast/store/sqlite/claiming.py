@@ -11,6 +11,7 @@ import msgspec
 from holdfast.core.fairness import Head, order
 from holdfast.core.job import policy_of
 from holdfast.core.lease import Claimed
+from holdfast.core.needs import needs_of, suits
 from holdfast.core.states import Event, State
 from holdfast.errors import UnknownWorker
 from holdfast.store.sqlite._sql import sql
@@ -33,7 +34,7 @@ def claim(writing: Writing, request: ClaimRequest, next_turn: Callable[[], int])
     if request.limit <= 0:
         return []
     claims: list[Claimed] = []
-    heads = _heads(writing.connection, request)
+    heads = _heads(writing, request)
     for head in order(heads, next_turn(), first=request.first, retries_first=request.retries_first):
         for lane in (-head.lane, head.lane):
             if len(claims) < request.limit and not _take(writing, request, lane, claims):
@@ -41,8 +42,9 @@ def claim(writing: Writing, request: ClaimRequest, next_turn: Callable[[], int])
     return claims
 
 
-def _heads(connection: Executes, request: ClaimRequest) -> list[Head]:
+def _heads(writing: Writing, request: ClaimRequest) -> list[Head]:
     """Return the lanes this worker may claim from, each with its first job."""
+    connection = writing.connection
     found: dict[int, tuple[int, Head]] = {}
     # fronts have negative numbers and so come first: where there is one, it holds the lane's head
     for place, seq, ready_at, queue, task, priority, requires in connection.execute(
@@ -51,7 +53,7 @@ def _heads(connection: Executes, request: ClaimRequest) -> list[Head]:
         if (
             (number := abs(place)) not in found
             and (request.queues is None or queue in request.queues)
-            and request.capabilities.issuperset(names_of(requires))
+            and suits(needs_of(names_of(requires)), request.capabilities, request.idle, (writing.now - ready_at) / 1e6)
         ):
             found[number] = (seq, Head(number, priority, moment(ready_at), queue, retries=number % 2 == 1))
             if not task and connection.execute(sql("claim.head_task"), (place, seq)).fetchone()[0] not in request.tasks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.job import policy_of
+from holdfast.core.needs import needs_of, required
 from holdfast.core.states import TERMINAL, TRANSITIONS, Event, State
 from holdfast.store.port import AttemptView, EventView, JobView, Page, QueueView, Stats, TaskCounts
 from holdfast.store.sqlite._sql import in_chunks, sql
@@ -73,7 +74,8 @@ def _view(row: dict[str, Any], edges: list[tuple[UUID, int]], now: int) -> JobVi
         key=row["key"],
         scope=row["scope"],
         tags=names_of(row["tags"]),
-        requires=names_of(row["requires"]),
+        requires=required(needs := names_of(row["requires"])),
+        prefers=needs_of(needs).preferred,
         chain_id=uuid_or_none(row["chain_id"]),
         trace=row["trace"],
         continued_by=uuid_or_none(row["continued_by"]),

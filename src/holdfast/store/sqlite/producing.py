@@ -191,7 +191,7 @@ class Enqueuing:
     def _gather(self, job: NewJob, job_id: bytes, born: Event, chain: bytes | None, blockers: int | None) -> Alike:
         key = (
             *(born, job.queue, job.task, job.priority, job.fifo, job.lease, id(job.policy)),
-            *(job.requires, job.tags, job.trace, job.unique, chain, blockers),
+            *(job.needs, job.tags, job.trace, job.unique, chain, blockers),
         )
         if (alike := self._alike.get(key)) is None:
             alike = self._alike[key] = self._unlike_others(job, born, chain, blockers)
@@ -220,7 +220,7 @@ class Enqueuing:
             "scope": None if unique is None else unique.scope,
             "key": None if unique is None else unique.key,
             "held_for": None if unique is None else unique.window,
-            "requires": names_text(job.requires),
+            "requires": names_text(job.needs),
             "tags": names_text(job.tags),
             "chain_id": chain,
             "blockers": blockers,
@@ -294,4 +294,4 @@ def replaceable(unique: Unique, holder: Standing) -> bool:
 
 
 def _lane_row(lane: int, job: NewJob, task: str) -> tuple[object, ...]:
-    return (lane, job.queue, task, job.priority, names_text(tuple(sorted(job.requires))) or "[]")
+    return (lane, job.queue, task, job.priority, names_text(tuple(sorted(job.needs))) or "[]")

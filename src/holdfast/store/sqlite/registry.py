@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core import settle
+from holdfast.core.needs import HEARD_WITHIN, idle_besides
 from holdfast.core.states import Event
 from holdfast.core.text import clean
 from holdfast.errors import UnknownWorker
@@ -45,8 +46,11 @@ def beat(writing: Writing, beat: Beat) -> Signal:
     rows = writing.connection.execute(sql("beat.worker"), (writing.now, beat.counters, beat.worker.bytes)).fetchall()
     if not rows:
         raise UnknownWorker(f"worker {beat.worker} is not registered with this store: register it before it beats")
-    ((disabled_at, draining_at),) = rows
-    return Signal(disabled=disabled_at is not None, drain=draining_at is not None)
+    ((disabled_at, draining_at, own),) = rows
+    since = writing.now - microseconds(HEARD_WITHIN)
+    others = writing.connection.execute(sql("beat.capable"), (own or "[]", since)).fetchall()
+    rest = [(names_of(capabilities), slots, counters) for capabilities, slots, counters in others]
+    return Signal(disabled_at is not None, draining_at is not None, idle_besides(names_of(own), rest))
 
 
 def retire(writing: Writing, worker: UUID) -> None:

@@ -1,0 +1,73 @@
+"""What a job needs of the worker that runs it, and what it would rather have."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SOFT: Final = "\x1e"
+"""Stands between a capability that is preferred and for how many seconds, where needs are kept as texts."""
+HEARD_WITHIN: Final = 60.0
+"""Seconds: who was not heard of for longer is not waited for."""
+RUNNING: Final = "concurrent_jobs"
+"""What a worker calls the number of jobs it runs, among its counters."""
+
+
+class Needs(NamedTuple):
+    """The capabilities that jobs of a lane require, and those that they prefer, with how many seconds they wait for one."""
+
+    required: frozenset[str]
+    preferred: Mapping[str, float]
+
+
+def needs_text(requires: tuple[str, ...], prefers: tuple[str, ...], prefer_for: float) -> tuple[str, ...]:
+    """Return needs as they are kept."""
+    return (*requires, *(f"{name}{SOFT}{prefer_for:g}" for name in prefers)) if prefers else requires
+
+
+@lru_cache(maxsize=10_000)
+def needs_of(texts: tuple[str, ...]) -> Needs:
+    """Return the needs that `needs_text` wrote."""
+    soft = [text.partition(SOFT) for text in texts if SOFT in text]
+    return Needs(frozenset(text for text in texts if SOFT not in text), {name: float(seconds) for name, _, seconds in soft})
+
+
+def required(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of needs that are required, in their order."""
+    return tuple(text for text in texts if SOFT not in text)
+
+
+def suits(needs: Needs, capabilities: frozenset[str], idle: frozenset[str], waited: float) -> bool:
+    """Tell whether a worker with these capabilities may take a job that has waited so long.
+
+    `idle` is what other workers have that were heard of just now and could do more: who prefers one of these is left to them,
+    for as long as its own bound says.
+    """
+    if not needs.required <= capabilities:
+        return False
+    if not needs.preferred:
+        return True
+    return all(name in capabilities or name not in idle or waited >= bound for name, bound in needs.preferred.items())
+
+
+def idle_besides(own: Iterable[str], workers: Iterable[tuple[Iterable[str], int, str]]) -> tuple[str, ...]:
+    """Return what others (capabilities, slots, counters) have that run less than they could, and one worker has not."""
+    idle: set[str] = set()
+    for capabilities, slots, counters in workers:
+        if _running(counters) < slots:
+            idle.update(capabilities)
+    return tuple(sorted(idle.difference(own)))
+
+
+def _running(counters: str) -> int:
+    """Return how many jobs a worker runs by its own account; many where that cannot be read."""
+    try:
+        found = msgspec.json.decode(counters)
+        return int(found.get(RUNNING, 0))
+    except (msgspec.DecodeError, AttributeError, TypeError, ValueError):
+        return 2**31
