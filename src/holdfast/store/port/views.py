@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -249,6 +250,20 @@ class Grain(StrEnum):
     MINUTE = "minute"
     HOUR = "hour"
     ALL = "all"
+
+    @property
+    def seconds(self) -> int:
+        """How long one lasts; 0 for all time."""
+        return _LENGTHS[self]
+
+    @property
+    def kept(self) -> float | None:
+        """For how many seconds figures of this grain are kept; `None`: for ever."""
+        return _KEPT.get(self)
+
+
+_LENGTHS: Final = {Grain.MINUTE: 60, Grain.HOUR: 3600, Grain.ALL: 0}
+_KEPT: Final = {Grain.MINUTE: 86_400.0, Grain.HOUR: 90 * 86_400.0}
 
 
 class FigureView(msgspec.Struct, frozen=True, kw_only=True):
