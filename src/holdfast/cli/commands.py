@@ -23,11 +23,13 @@ GROUPS: Final = {
     "queues": "List, pause and resume queues.",
     "workers": "List, disable and enable workers.",
     "schedules": "List what is enqueued again and again.",
+    "keys": "Make, list, rotate and revoke the keys of a server.",
 }
 
 COMMANDS: Final = {
     "demo": "demo:demo",
     "worker": "worker:worker",
+    "server": "server:server",
     "enqueue": "enqueue:enqueue",
     "jobs ls": "jobs:ls",
     "jobs show": "jobs:show",
@@ -51,6 +53,11 @@ COMMANDS: Final = {
     "workers disable": "workers:disable",
     "workers enable": "workers:enable",
     "schedules ls": "workers:schedules",
+    "keys add": "keys:add",
+    "keys ls": "keys:ls",
+    "keys rotate": "keys:rotate",
+    "keys revoke": "keys:revoke",
+    "keys secret": "keys:secret",
     "top": "top:top",
     "doctor": "doctor:doctor",
     "config": "housekeeping:config",

@@ -95,8 +95,11 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     chain_id: UUID | None = None
     trace: str | None = None
     overdue: bool = False
-    """It waited past its time: to be released as canceled unrun."""
+    """It waited past its time: to be ended unrun."""
     blockers: int = 0
+    """How many chains it waited for."""
+    ready_at: datetime | None = None
+    """Since when it was ready; null: since it was created."""
 
     @classmethod
     def of(cls, claimed: Claimed) -> ClaimedJob:
@@ -262,6 +265,17 @@ class MarkItem(LeaseRef, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     event: StageEvent
     age_ms: float = 0.0
+
+    @classmethod
+    def of(cls, mark: StageMark) -> MarkItem:
+        """Return a stage for the wire."""
+        return cls(
+            job_id=mark.lease.job_id,
+            token=mark.lease.token,
+            name=mark.name,
+            event=mark.event.value,  # type: ignore[arg-type]  # one of a stage, as it was checked
+            age_ms=ms(mark.age),
+        )
 
     def mark(self) -> StageMark:
         """Return the report."""

@@ -57,7 +57,7 @@ QUEUE_FULL: Final = "queue_full"
 KEY_BUSY: Final = "key_busy"
 STALE: Final = "stale"
 UNKNOWN_WORKER: Final = "unknown_worker"
-NOT_FOUND: Final = "not_found"
+JOB_NOT_FOUND: Final = "job_not_found"
 NOT_ALLOWED: Final = "not_allowed"
 
 
@@ -81,7 +81,7 @@ def problem_of(error: HoldfastError) -> tuple[int, Problem] | None:
         case UnknownWorker():
             return 404, Problem(error=UNKNOWN_WORKER, message=str(error), fix="register it: POST /api/v1/workers")
         case JobNotFound():
-            return 404, Problem(error=NOT_FOUND, message=str(error), facts={"job_id": str(error.job_id)})
+            return 404, Problem(error=JOB_NOT_FOUND, message=str(error), facts={"job_id": str(error.job_id)})
         case NotAllowed():
             return 409, Problem(error=NOT_ALLOWED, message=str(error))
         case _:
@@ -124,4 +124,5 @@ _ERRORS: Final[Mapping[str, Callable[[Problem], HoldfastError]]] = {
     STALE: lambda problem: StaleLease(problem.message),
     UNKNOWN_WORKER: lambda problem: UnknownWorker(problem.message),
     NOT_ALLOWED: lambda problem: NotAllowed(problem.message),
+    JOB_NOT_FOUND: lambda problem: JobNotFound(UUID(problem.facts["job_id"])),
 }

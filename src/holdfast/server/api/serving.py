@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -67,6 +68,8 @@ class Api:
             try:
                 asked = await self._asked(operation, decoder, request)
                 answer = await operation.handle(asked)
+            except ClientDisconnect:
+                return Response(status_code=400)  # which nobody receives
             except Exception as error:  # noqa: BLE001  every error is told in one shape
                 return told(error)
             return answer if isinstance(answer, Response) else Response(msgspec.json.encode(answer), media_type=JSON)
