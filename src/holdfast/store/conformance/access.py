@@ -219,6 +219,14 @@ class Access(Subject):
 
         assert await lines(world) == []
 
+    @pytest.mark.parametrize("key_id", ["", "nul \0", "\ud800", "x" * 10_000])
+    async def test_what_cannot_be_the_id_of_a_key_is_that_of_none(self, world: World, key_id: str) -> None:
+        assert await world.store.key(key_id) is None
+        assert not await world.store.expire_key(key_id, 1.0, by="ann")
+        assert not await world.store.revoke_key(key_id, by="ann")
+        await world.store.use_key(key_id)
+        assert await world.store.audits(limit=5, actor=key_id) == []
+
     async def test_first_revocation_of_a_key_stands(self, world: World) -> None:
         await world.store.add_key(key())
         assert await world.store.revoke_key(key().id, by="first")

@@ -86,9 +86,10 @@ class Access(Handle):
         self, *, limit: int, before: int | None = None, actor: str | None = None, action: Action | None = None
     ) -> list[AuditView]:
         """Return lines of the audit log, newest first, below number `before`."""
+        wanted = None if actor is None else clean(actor, TEXT_LIMIT)
         matching = (
             line
             for line in reversed(self.data.audit)
-            if (before is None or line.no < before) and actor in (None, line.actor) and action in (None, line.action)
+            if (before is None or line.no < before) and wanted in (None, line.actor) and action in (None, line.action)
         )
         return list(islice(matching, max(0, limit)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -25,13 +25,13 @@ class Figures(Handle):
         now = self.environment.now()
         for figure in combined(figures):
             for grain in Grain:
-                place = (grain, begin(now, grain), figure.key)
+                place = (grain, grain.begin(now), figure.key)
                 known = self.data.figures.get(place)
                 self.data.figures[place] = figure if known is None else known.plus(figure)
 
     async def figures(self, grain: Grain, *, since: datetime | None = None) -> list[FigureView]:
         """Return the figures of this grain, oldest first, from the one on that `since` falls into."""
-        first = None if since is None else begin(since, grain)
+        first = None if since is None else grain.begin(since)
         found = [
             (at or _ALWAYS, key, FigureView(at=at, figure=figure))
             for (of, at, key), figure in self.data.figures.items()
@@ -63,14 +63,3 @@ class Figures(Handle):
 
 
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
-
-
-def begin(at: datetime, grain: Grain) -> datetime | None:
-    """Return the beginning of the minute or hour that a moment falls into; `None` for all time."""
-    if grain is Grain.ALL:
-        return None
-    length = timedelta(seconds=grain.seconds)
-    return at - (at - _EPOCH) % length
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

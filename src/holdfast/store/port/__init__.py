@@ -19,7 +19,17 @@ last step stands: it is live while that is, and only its end lets waiters go on 
 with. Steps share `chain_id`, the id of the first.
 """
 
-from holdfast.store.port.access import EMITTED_BEFORE, MOST_TARGETS, Action, AuditLine, AuditView, Key, Role, audit_line
+from holdfast.store.port.access import (
+    EMITTED_BEFORE,
+    MOST_TARGETS,
+    Action,
+    AuditLine,
+    AuditView,
+    Key,
+    Role,
+    audit_line,
+    names_a_key,
+)
 from holdfast.store.port.answers import Answer, Enqueue, Enqueued, Settled, Signal, WorkerKind
 from holdfast.store.port.caller import Caller, Transaction
 from holdfast.store.port.requests import (
@@ -132,4 +142,5 @@ __all__ = [
     "WorkerState",
     "WorkerView",
     "audit_line",
+    "names_a_key",
 ]

@@ -25,6 +25,11 @@ EMITTED_BEFORE: Final = "emitted before"
 """What the audit log says of a signal that stands as it was."""
 
 
+def names_a_key(key_id: str) -> bool:
+    """Tell whether this may be the id of a key: what came with a request may be anything."""
+    return KEY_ID.fullmatch(key_id) is not None
+
+
 class Role(StrEnum):
     """What the holder of a key is."""
 

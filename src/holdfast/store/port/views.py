@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
@@ -251,10 +251,9 @@ class Grain(StrEnum):
     HOUR = "hour"
     ALL = "all"
 
-    @property
-    def seconds(self) -> int:
-        """How long one lasts; 0 for all time."""
-        return _LENGTHS[self]
+    def begin(self, at: datetime) -> datetime | None:
+        """Return the beginning of the minute or hour that a moment falls into; `None` for all time."""
+        return None if self is Grain.ALL else at - (at - _EPOCH) % _LENGTHS[self]
 
     @property
     def kept(self) -> float | None:
@@ -262,7 +261,8 @@ class Grain(StrEnum):
         return _KEPT.get(self)
 
 
-_LENGTHS: Final = {Grain.MINUTE: 60, Grain.HOUR: 3600, Grain.ALL: 0}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LENGTHS: Final = {Grain.MINUTE: timedelta(minutes=1), Grain.HOUR: timedelta(hours=1)}
 _KEPT: Final = {Grain.MINUTE: 86_400.0, Grain.HOUR: 90 * 86_400.0}
 
 
