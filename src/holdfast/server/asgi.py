@@ -72,10 +72,12 @@ def create_server(
     *,
     retention: Retention | None = None,
     worker: Mapping[str, Any] | None = None,
+    housekeeping: bool = True,
 ) -> Server:
     """Return the server of a store. Nothing is opened before it starts.
 
     With an app, its schedules are fired here too; `worker` runs its jobs in this process, with these options of `app.worker`.
+    `housekeeping=False` leaves all of that to workers beside the database.
     Where others reach it, it starts only with an admin secret or an admin's key (`BadSetting`).
     """
     own = settings or ServerSettings()
@@ -93,7 +95,9 @@ def create_server(
         version=__version__,
     )
     api = Api(context)
-    keeping = Keeping(parts.store, parts.notifier, parts.environment, parts.retention, parts.tasks)
+    keeping = None
+    if housekeeping:
+        keeping = Keeping(parts.store, parts.notifier, parts.environment, parts.retention, parts.tasks)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -103,8 +107,9 @@ def create_server(
             await check_access(parts.store, own)
             stack.push_async_callback(parts.notifier.close)
             await api.start()
-            stack.push_async_callback(keeping.stop)
-            await keeping.start()
+            if keeping is not None:
+                stack.push_async_callback(keeping.stop)
+                await keeping.start()
             if app is not None and worker is not None:
                 await stack.enter_async_context(app.worker(**worker))
             yield

@@ -37,14 +37,14 @@ class Health(msgspec.Struct, frozen=True):
     checks: list[Check]
 
 
-def health_routes(context: Context, keeping: Keeping) -> list[BaseRoute]:
+def health_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]:
     """Return `/health/live`, which asks nobody, and `/health/ready`, which asks the store. Neither asks for a key."""
 
     async def live(_: Request) -> Response:
         return _answer(Health(ok=True, checks=[]))
 
     async def ready(_: Request) -> Response:
-        checks = [await _store(context), _loops(keeping)]
+        checks = [await _store(context)] + ([] if keeping is None else [_loops(keeping)])
         return _answer(Health(ok=all(check.ok for check in checks), checks=checks))
 
     return [Route("/health/live", live, methods=["GET"]), Route("/health/ready", ready, methods=["GET"])]

@@ -66,13 +66,18 @@ class Running(uvicorn.Server):
 
 def listening(host: str, port: int) -> socket.socket:
     """Return a socket that listens; port 0 is any that is free. Raises `BadSetting`."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # of TCP by name: only then asyncio sends at once what is written to its connections, instead of 40 ms later
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
     except OSError as error:
+        sock.close()
         raise BadSetting(
             f"cannot listen on {host}, port {port}: {error.strerror or error}. Choose another with --port"
         ) from None
+    return sock
 
 
 def url_of(sock: socket.socket, prefix: str = "") -> str:

@@ -442,12 +442,12 @@ class FigureItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue: str
     task: str
     event: Event
-    count: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+    count: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
     code: str = ""
     waited_ms: float = 0.0
     ran_ms: float = 0.0
-    waits: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=2**31)]], msgspec.Meta(min_length=BUCKETS, max_length=BUCKETS)]
-    runs: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=2**31)]], msgspec.Meta(min_length=BUCKETS, max_length=BUCKETS)]
+    waits: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=2**53)]], msgspec.Meta(min_length=BUCKETS, max_length=BUCKETS)]
+    runs: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=2**53)]], msgspec.Meta(min_length=BUCKETS, max_length=BUCKETS)]
 
     @classmethod
     def of(cls, figure: Figure) -> FigureItem:

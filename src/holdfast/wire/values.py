@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
 from holdfast.core.text import flaw
 from holdfast.errors import BadJob
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
 EARLIEST: Final = 1970
+"""Whatever lies before this year has passed, and is as good as this year's beginning."""
 LATEST: Final = 9000
-"""The years that a time on the wire may lie in: beyond, calendars of stores differ."""
+"""Beyond this year calendars of stores differ."""
 NOTHING: Final = msgspec.UNSET
 Json = msgspec.Raw | msgspec.UnsetType
 """JSON as it was written; `UNSET` where nothing was said, which is not `null`."""
@@ -45,8 +44,10 @@ def checked_time(at: datetime | None, path: str) -> datetime | None:
     if at is not None:
         if at.tzinfo is None:
             raise BadJob("must have a time zone, such as 2030-01-31T12:00:00Z", path=path)
-        if not EARLIEST <= at.year <= LATEST:
+        if at.year > LATEST:
             raise BadJob(f"the year {at.year} is too far away", path=path)
+        if at.year < EARLIEST:
+            return datetime(EARLIEST, 1, 1, tzinfo=UTC)
     return at
 
 

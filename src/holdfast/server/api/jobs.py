@@ -110,16 +110,15 @@ async def cancel(asked: Asked[CancelRequest]) -> CancelAnswer:
 
 async def cancel_many(asked: Asked[CancelManyRequest]) -> CancelManyAnswer:
     """Cancel jobs. Those in queues that the key may not touch are answered as if they were not there."""
-    wanted = list(dict.fromkeys(asked.body.ids))
-    views = await asked.store.get(wanted)
+    views = await asked.store.get(asked.body.ids)
     mine = [view.id for view in views if view is not None and asked.principal.may(Right.CANCEL, view.queue)]
     reason = clean(asked.body.reason, TEXT_LIMIT)
-    answers = dict(
-        zip(mine, await asked.store.cancel(mine, by=asked.principal.name, reason=reason) if mine else [], strict=True)
-    )
-    if ended := frozenset(job_id for job_id, answer in answers.items() if answer in (Answer.DONE, Answer.REQUESTED)):
+    answers = await asked.store.cancel(mine, by=asked.principal.name, reason=reason) if mine else []
+    if ended := frozenset(one for one, answer in zip(mine, answers, strict=True) if answer in (Answer.DONE, Answer.REQUESTED)):
         asked.notifier.hint(Hint(jobs=ended, anything=True))
-    return CancelManyAnswer([answers.get(job_id, Answer.NOT_FOUND) for job_id in asked.body.ids])
+    rest = iter(answers)
+    allowed = frozenset(mine)
+    return CancelManyAnswer([next(rest) if job_id in allowed else Answer.NOT_FOUND for job_id in asked.body.ids])
 
 
 async def visible(asked: Asked[Any], right: Right = Right.GET) -> JobView:

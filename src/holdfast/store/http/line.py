@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from holdfast.errors import BadJob, HoldfastError, NotAllowed, StoreUnavailable
 from holdfast.wire.problems import Problem, error_of
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
@@ -25,6 +27,12 @@ PIECE: Final = 1024 * 1024
 """Bytes of a batch that are sent in one request, unless a single item is larger."""
 MOST: Final = 1000
 """Items of a batch that are sent in one request."""
+
+
+@lru_cache(maxsize=1)
+def trusted() -> ssl.SSLContext:
+    """Return whom to believe that it is the server; reading that takes longer than many requests."""
+    return httpx2.create_ssl_context()
 
 
 class Line:
@@ -44,6 +52,7 @@ class Line:
                 base_url=f"{self.target}{ROOT}",
                 headers={"Authorization": f"Bearer {self._key}", "Accept": "application/json"},
                 timeout=TIMEOUT,
+                verify=trusted(),
                 limits=httpx2.Limits(max_connections=20, max_keepalive_connections=20, keepalive_expiry=KEPT),
             )
         return self._client

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.core.text import clean
 from holdfast.errors import JobNotFound, NotAllowed, StoreUnavailable
 from holdfast.store.http.lacking import Lacking
 from holdfast.store.http.line import MOST, Line
-from holdfast.store.port import Promoted, Pruned, Signal
+from holdfast.store.port import TEXT_LIMIT, Promoted, Pruned, Signal
 from holdfast.wire.jobs import (
     BlockersAnswer,
     CancelManyAnswer,
@@ -268,7 +269,7 @@ class HttpStore(Lacking):
         """End waiting jobs as canceled; ask running ones to stop. Who did it is whoever has the key."""
         answers: list[Answer] = []
         for start in range(0, len(job_ids), MOST):
-            request = CancelManyRequest(list(job_ids[start : start + MOST]), reason)
+            request = CancelManyRequest(list(job_ids[start : start + MOST]), clean(reason, TEXT_LIMIT))
             answers += (await self._line.post("/jobs/cancel", request, CancelManyAnswer)).answers
         return answers
 
