@@ -94,10 +94,10 @@ def create_server(
         door=door,
         version=__version__,
     )
-    api = Api(context)
     keeping = None
     if housekeeping:
         keeping = Keeping(parts.store, parts.notifier, parts.environment, parts.retention, parts.tasks)
+    api = Api(context, None if keeping is None else keeping.figures)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime.base import Base
 from holdfast.runtime.counters import MemoryCounters
+from holdfast.runtime.figures import Figures, Measurer
 from holdfast.runtime.housekeeping import Promoter, Pruner, Reaper, Sweeper
 from holdfast.runtime.outage import Outage
 from holdfast.runtime.scheduler import Scheduler
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Keeping:
-    """Promoter, reaper, sweeper, pruner; and the scheduler, where the tasks are known. One event loop."""
+    """Promoter, reaper, sweeper, pruner, measurer; and the scheduler, where the tasks are known. One event loop."""
 
     def __init__(
         self,
@@ -34,12 +35,16 @@ class Keeping:
         tasks: Sequence[Task[..., Any]] = (),
     ) -> None:
         self._notifier = notifier
-        base = Base(store, notifier, environment, Outage(environment), MemoryCounters())
+        self.figures = Figures()
+        """What attempts came to that no worker adds up, until that is written."""
+        base = Base(store, notifier, environment, Outage(environment), MemoryCounters(), figures=self.figures)
+        self._measurer = Measurer(base)
         keepers: dict[str, Keeper] = {
             "promoter": Promoter(base),
             "reaper": Reaper(base, frozenset()),
             "sweeper": Sweeper(base),
             "pruner": Pruner(base, retention),
+            "measurer": self._measurer,
         }
         if tasks:
             keepers["scheduler"] = Scheduler(base, list(tasks))
@@ -57,6 +62,7 @@ class Keeping:
         for service in self._services.values():
             service.stop()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await self._measurer.finish()
 
     def dead(self) -> list[str]:
         """Return the loops that do not run."""

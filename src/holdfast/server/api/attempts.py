@@ -84,6 +84,7 @@ async def _settle(asked: Asked[Any], outcome: Outcome) -> SettledJob:
     answer = (await asked.store.settle([settlement]))[0]
     if answer is Settled.STALE:
         raise await _stale(asked)
+    asked.ledger.ended(view, settlement, answer, environment.now())
     if hint := hint_of([settlement], [answer]):
         asked.notifier.hint(hint)
     if answer is Settled.REPEATED:

@@ -36,6 +36,7 @@ OPERATIONS: Final = (
         handle=workers.register,
         body=workers_wire.RegisterRequest,
         answer=workers_wire.RegisterAnswer,
+        refuses=(422,),
     ),
     Operation(
         method="POST",
@@ -57,7 +58,7 @@ OPERATIONS: Final = (
         handle=workers.claim,
         body=leases_wire.ClaimBody,
         answer=leases_wire.ClaimAnswer,
-        refuses=GONE,
+        refuses=(404, 422),
     ),
     Operation(
         method="GET",
@@ -87,7 +88,7 @@ OPERATIONS: Final = (
         handle=jobs.enqueue,
         body=jobs_wire.EnqueueRequest,
         answer=jobs_wire.EnqueueAnswer,
-        refuses=(409,),
+        refuses=(409, 422),
     ),
     Operation(
         method="POST",
@@ -172,7 +173,7 @@ OPERATIONS: Final = (
         handle=attempts.checkpoint,
         body=leases_wire.CheckpointBody,
         answer=leases_wire.Written,
-        refuses=STALE,
+        refuses=(404, 409, 422),
     ),
     Operation(
         method="POST",
@@ -268,6 +269,7 @@ OPERATIONS: Final = (
         handle=leases.settle,
         body=leases_wire.SettleRequest,
         answer=leases_wire.Answers,
+        refuses=(422,),
     ),
     Operation(
         method="POST",
@@ -288,6 +290,7 @@ OPERATIONS: Final = (
         handle=leases.checkpoint,
         body=leases_wire.CheckpointRequest,
         answer=leases_wire.Answers,
+        refuses=(422,),
     ),
     Operation(
         method="POST",
@@ -328,6 +331,7 @@ OPERATIONS: Final = (
         handle=jobs.signals,
         body=jobs_wire.SignalsRequest,
         answer=jobs_wire.SignalsAnswer,
+        refuses=(422,),
     ),
     Operation(
         method="POST",
@@ -338,6 +342,7 @@ OPERATIONS: Final = (
         handle=leases.measure,
         body=leases_wire.FiguresRequest,
         answer=workers_wire.Done,
+        refuses=(422,),
     ),
     Operation(
         method="GET",

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable
 from holdfast.server.api.hearing import Hearing
+from holdfast.server.api.ledger import Ledger
 from holdfast.server.api.openapi import ROOT, document
 from holdfast.server.api.operations import OPERATIONS
 from holdfast.server.api.table import Asked, Refused, forbidden, unauthorized
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
+    from holdfast.runtime.figures import Figures
     from holdfast.server.api.table import Operation
     from holdfast.server.context import Context
 
@@ -38,8 +40,9 @@ AWAY: Final = 1
 class Api:
     """The endpoints over one store. Belongs to one event loop."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, figures: Figures | None = None) -> None:
         self._context = context
+        self._ledger = Ledger(figures)
         self.hearing = Hearing(context.notifier)
         self._document = msgspec.json.encode(document(context.version, context.settings.prefix))
 
@@ -84,7 +87,7 @@ class Api:
             raise forbidden(principal, operation.rights[0])
         ids = tuple(_id(text) for text in request.path_params.values())
         body = None if decoder is None else await self._body(request, decoder)
-        return Asked(self._context, self.hearing, request, principal, body, ids)
+        return Asked(self._context, self.hearing, self._ledger, request, principal, body, ids)
 
     async def _body(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> Any:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

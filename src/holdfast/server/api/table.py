@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.core.environment import Environment
     from holdfast.notify.port import Notifier
     from holdfast.server.api.hearing import Hearing
+    from holdfast.server.api.ledger import Ledger
     from holdfast.server.context import Context
     from holdfast.server.principal import Principal, Right
     from holdfast.server.settings import ServerSettings
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 
 B = TypeVar("B")
 
-ALWAYS: Final = (401, 403, 429, 503)
-"""What every endpoint may answer that asks who comes."""
-WITH_BODY: Final = (400, 413, 415, 422)
+ALWAYS: Final = (401, 429, 503)
+"""What every endpoint may answer."""
+WITH_RIGHT: Final = (403,)
+WITH_BODY: Final = (400, 413, 415)
 WITH_ID: Final = (400,)
 
 
@@ -47,6 +49,7 @@ class Asked(Generic[B]):
 
     context: Context
     hearing: Hearing
+    ledger: Ledger
     request: Request
     principal: Principal
     body: B
@@ -112,6 +115,7 @@ class Operation:
     def statuses(self) -> tuple[int, ...]:
         """Every status it may answer with."""
         own = (200, *ALWAYS, *self.refuses)
+        own += WITH_RIGHT if self.rights else ()
         own += WITH_BODY if self.body is not None else ()
         own += WITH_ID if "{id}" in self.path else ()
         return tuple(sorted(set(own)))

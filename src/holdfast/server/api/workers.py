@@ -84,6 +84,7 @@ async def claim(asked: Asked[ClaimBody]) -> ClaimAnswer:
     except Full:
         problem = Problem(error="unavailable", message="too many requests wait here already", fix="wait, and try again")
         raise Refused(503, problem, retry_after=1) from None
+    asked.ledger.claimed(claimed)
     return ClaimAnswer([ClaimedJob.of(one) for one in claimed])
 
 
