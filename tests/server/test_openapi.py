@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.server.api.table import Operation
     from tests.server.conftest import Asking
 
+SCHEMA = schemathesis.openapi.from_dict(document("0"))
 ASKED = [one for one in OPERATIONS if one.answer is not None]
 """All but the stream, which never ends."""
 
@@ -200,16 +201,16 @@ def fuzzed() -> Iterator[Served]:
         yield served
 
 
+@pytest.mark.xdist_group("fuzz")  # warming up takes longer than most of it
 @pytest.mark.parametrize("operation", ASKED, ids=lambda operation: operation.name)
 def test_whatever_is_sent_is_answered_as_documented_and_never_by_an_error_of_the_servers_own(
     fuzzed: Served, operation: Operation
 ) -> None:
-    schema = schemathesis.openapi.from_dict(document("0"))
-    strategy = schema[f"{ROOT}{operation.path}"][operation.method].as_strategy()
+    strategy = SCHEMA[f"{ROOT}{operation.path}"][operation.method].as_strategy()
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
     @settings(
-        max_examples=12,
+        max_examples=8,
         deadline=None,
         database=None,
         derandomize=True,
