@@ -44,15 +44,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The store."""
     app: str | None = None
     """MODULE:APP, for `worker` and `enqueue`."""
-    server: str | None = None
-    """The server that a remote worker takes its jobs from."""
-    key: str | None = None
-    """The key with which a server lets one in."""
-    host: str = "127.0.0.1"
-    """Where a server listens."""
-    port: int = 7878
-    admin_secret: str | None = None
-    """Whoever knows it is an admin of the server."""
     concurrency: int = 20
     """Slots of a worker."""
     queues: tuple[str, ...] | None = None
@@ -73,6 +64,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_canceled: float | None = 7 * DAY
     retention_signals: float | None = 30 * DAY
     """Seconds a signal is kept once it was emitted; `None`: for ever."""
+    server: str | None = None
+    """The server that a remote worker takes its jobs from."""
+    key: str | None = None
+    """The key with which a server lets one in."""
+    host: str = "127.0.0.1"
+    """Where a server listens."""
+    port: int = 7878
+    admin_secret: str | None = None
+    """Whoever knows it is an admin of the server."""
 
     @property
     def retention(self) -> Retention:
@@ -323,11 +323,6 @@ def _one_of(*words: str) -> Callable[[object], str]:
 _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "url": _text,
     "app": _text,
-    "server": _text,
-    "key": _text,
-    "host": _text,
-    "port": _port,
-    "admin_secret": _text,
     "concurrency": _whole(1),
     "queues": _names("names no queue: leave it out to serve all"),
     "prefetch": _whole(0),
@@ -340,6 +335,11 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "retention_failed": _retention,
     "retention_canceled": _retention,
     "retention_signals": _retention,
+    "server": _text,
+    "key": _text,
+    "host": _text,
+    "port": _port,
+    "admin_secret": _text,
 }
 
 

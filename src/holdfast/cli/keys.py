@@ -148,7 +148,7 @@ def revoke(key: str, /, *, common: Common = COMMON) -> None:
 def secret() -> None:
     """Print a fresh admin secret, for HOLDFAST_ADMIN_SECRET. It is kept nowhere.
 
-    Example: export HOLDFAST_ADMIN_SECRET=$(holdfast keys secret)
+    Example: holdfast keys secret
     """
     print(new_secret())
 
