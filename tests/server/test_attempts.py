@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -14,7 +15,7 @@ from holdfast.wire.leases import ClaimAnswer
 from tests.server.conftest import Asking
 from tests.server.served import serving
 
-WRITES = {
+WRITES: dict[str, dict[str, Any]] = {
     "extend": {},
     "progress": {"percent": 50},
     "checkpoint": {"name": "half"},

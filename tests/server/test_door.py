@@ -31,8 +31,8 @@ each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda ope
 def send(ask: Asking, operation: Operation, headers: dict[str, str]) -> httpx2.Response:
     """Send a request that the door judges before anything else is looked at."""
     path = operation.path.replace("{id}", str(uuid4()))
-    body = {"json": {}} if operation.body is not None else {}
-    return httpx2.request(operation.method, f"{ask.served.api}{path}", headers=headers, verify=False, **body)  # type: ignore[arg-type]
+    body: dict[str, Any] = {"json": {}} if operation.body is not None else {}
+    return httpx2.request(operation.method, f"{ask.served.api}{path}", headers=headers, verify=False, **body)
 
 
 # -- keys ------------------------------------------------------------------------------------------------------------------

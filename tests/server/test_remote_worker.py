@@ -28,6 +28,7 @@ from holdfast.system import SystemEnvironment
 from tests.server import remote_jobs
 from tests.server.conftest import Asking
 from tests.server.served import SECRET, Served, made_key, serving
+from tests.server.test_attempts import WRITES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -224,15 +225,7 @@ async def test_the_job_of_a_worker_that_was_killed_is_taken_over_and_its_token_i
             assert [one.job_id for one in served.run(ask.store.reap(10))] == [job_id]
             served.server.context.notifier.hint(Hint(frozenset({"default"})))
             await until((tmp_path / "first").exists, "nobody took over")
-            for write, body in {
-                "extend": {},
-                "progress": {"percent": 1},
-                "checkpoint": {"name": "p"},
-                "log": {"message": "m"},
-                "complete": {},
-                "fail": {},
-                "release": {},
-            }.items():
+            for write, body in WRITES.items():
                 answer = ask.post(f"/jobs/{job_id}/{write}", {"token": str(lease.token)} | body)
                 assert (answer.status_code, answer.json()["holder"]["attempt"]) == (409, 2), write
         ask.client.close()
