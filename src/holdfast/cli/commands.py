@@ -24,11 +24,13 @@ GROUPS: Final = {
     "workers": "List, disable, enable, drain and revoke workers.",
     "schedules": "List what is enqueued again and again.",
     "alerts": "Where alerts go, what was delivered, and a test.",
+    "keys": "Make, list, rotate and revoke the keys of a server.",
 }
 
 COMMANDS: Final = {
     "demo": "demo:demo",
     "worker": "worker:worker",
+    "server": "server:server",
     "enqueue": "enqueue:enqueue",
     "jobs ls": "jobs:ls",
     "jobs show": "jobs:show",
@@ -58,6 +60,11 @@ COMMANDS: Final = {
     "alerts log": "alerts:log",
     "alerts test": "alerts:test",
     "alerts secret": "alerts:secret",
+    "keys add": "keys:add",
+    "keys ls": "keys:ls",
+    "keys rotate": "keys:rotate",
+    "keys revoke": "keys:revoke",
+    "keys secret": "keys:secret",
     "audit": "audit:audit",
     "top": "top:top",
     "doctor": "doctor:doctor",

@@ -10,7 +10,7 @@ from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common, Mistake, Yes, run, store_url
 from holdfast.cli.filters import jobs_where, matching
 from holdfast.cli.output import Column
-from holdfast.config import load
+from holdfast.config import SECRETS, load
 from holdfast.core.states import TERMINAL, State
 from holdfast.store.port import ChainView, JobFilter, JobView, Retention, Store
 
@@ -151,6 +151,7 @@ def config(*, common: Common = COMMON) -> None:
     values["alerts"] = {
         name: about | ({"secret": MASK} if "secret" in about else {}) for name, about in values["alerts"].items()
     }
+    values |= {name: "***" for name in SECRETS if values[name] is not None}
     if common.as_json:
         output.print_json(
             {
@@ -165,7 +166,7 @@ def config(*, common: Common = COMMON) -> None:
 
 def _shown(name: str, value: object) -> object:
     if value is None:
-        return {"queues": "all", "url": "-", "app": "-", "poll": "auto"}.get(name, "never")
+        return {"queues": "all", "poll": "auto"}.get(name, "never" if name.startswith("retention") else "-")
     if isinstance(value, (tuple, dict)):
         return ",".join(value) or "none"
     return output.span(value) if isinstance(value, float) else value

@@ -90,6 +90,10 @@ class Figures:
         claimed = attempt.claimed
         self._sum(claimed.queue, claimed.task, event, code).add(claimed.waited, now - attempt.claimed_at)
 
+    def add(self, queue: str, task: str, event: Event, code: str, *, waited: float, ran: float) -> None:
+        """Add an attempt that somebody else has run."""
+        self._sum(queue, task, event, code).add(waited, ran)
+
     def reaped(self, leases: Iterable[Reaped]) -> None:
         """Add attempts whose leases this worker has reaped."""
         for one in leases:

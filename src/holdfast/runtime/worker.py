@@ -30,7 +30,7 @@ from holdfast.runtime.scheduler import Scheduler
 from holdfast.runtime.service import Service
 from holdfast.runtime.slots import Slots
 from holdfast.runtime.watchdog import Watchdog
-from holdfast.store.port import WORKER_TEXT_LIMIT, Worker
+from holdfast.store.port import WORKER_TEXT_LIMIT, Worker, WorkerKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -136,7 +136,7 @@ class RunningWorker:
             await self._slots.drain(allowed, until=self._abort_asked)
             self._slots.reporter.stop()
             await self._slots.settler.stop(STOP_GRACE)
-            for service in self._services:
+            for service in self._services.values():
                 service.stop()
             await self._measurer.finish()
             await self._heartbeat.stop()
@@ -156,7 +156,7 @@ class RunningWorker:
     def _halt(self) -> None:
         """Have every loop end at once: stopping in peace was itself cut short."""
         self._claimer.stop()
-        for service in self._services:
+        for service in self._services.values():
             service.stop()
         for attempt in list(self._slots.held.values()):
             self._slots.abort(attempt, AbortReason.ERROR)
@@ -184,6 +184,7 @@ class RunningWorker:
             id=self.id,
             name=options.name,
             info=introduction(options, world.tasks, world.outside),
+            kind=WorkerKind.REMOTE if world.remote else WorkerKind.LOCAL,
             version=options.version,
             slots=options.concurrency,
             capabilities=options.capabilities,
@@ -194,6 +195,11 @@ class RunningWorker:
         await self._run_parts()
         self._tell("worker_started")
         logger.info("%s", self._greeting())
+        if self._world.remote and any(task.options_declared.cron is not None for task in self._world.tasks.values()):
+            logger.warning(
+                "periodic tasks are not fired from here: have `holdfast server MODULE:APP` know the app, or run a "
+                "worker beside the database"
+            )
 
     def _make_parts(self, entries: Mapping[str, Entry]) -> None:
         world, options, base = self._world, self.options, self._base
@@ -221,24 +227,28 @@ class RunningWorker:
         self._claimer = Claimer(base, claims, room=slots.room, take=slots.take, held=lambda: set(slots.held))
         slots.taken, slots.freed, slots.doubted = self._heartbeat.notice, self._claimer.freed, self._heartbeat.hurry
         self._measurer = Measurer(base)
-        keepers: dict[str, Keeper] = {
-            "promoter": Promoter(base),
-            "reaper": Reaper(base, tasks),
-            "sweeper": Sweeper(base),
-            "pruner": Pruner(base, world.retention),
-            "measurer": self._measurer,
-            "scheduler": Scheduler(base, [entry.task for entry in entries.values()]),
-        }
+        keepers: dict[str, Keeper] = {"measurer": self._measurer}
+        if not world.remote:  # behind a server it is the server that does it
+            keepers |= self._housekeeping(entries)
         if options.prefetch:
             keepers["prefetch"] = slots
-        self._services = [Service(name, keeper, base) for name, keeper in keepers.items()]
-        self._promoter, self._sweeper = self._services[0], self._services[2]
+        self._services = {name: Service(name, keeper, base) for name, keeper in keepers.items()}
+
+    def _housekeeping(self, entries: Mapping[str, Entry]) -> dict[str, Keeper]:
+        base = self._base
+        return {
+            "promoter": Promoter(base),
+            "reaper": Reaper(base, frozenset(entries)),
+            "sweeper": Sweeper(base),
+            "pruner": Pruner(base, self._world.retention),
+            "scheduler": Scheduler(base, [entry.task for entry in entries.values()]),
+        }
 
     async def _run_parts(self) -> None:
         """Start every loop. Nothing here may fail once the group is entered: it would wait for its loops for ever."""
         self._stack.push_async_callback(self._slots.close)
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
-        for service in self._services:
+        for service in self._services.values():
             group.create_task(service.run(), name=f"holdfast-{service.name}")
         group.create_task(self._slots.reporter.run(), name="holdfast-reporter")
         group.create_task(self._slots.settler.run(), name="holdfast-settler")
@@ -259,13 +269,17 @@ class RunningWorker:
         if hint.anything or named:
             self._claimer.hinted(surely=named)
         if hint.anything or hint.later:
-            self._promoter.wake()
+            self._wake("promoter")
         if hint.waiters:
-            self._sweeper.wake()
+            self._wake("sweeper")
         if hint.jobs and any(lease.job_id in hint.jobs for lease in self._slots.held):
             self._heartbeat.hurry()
         elif hint.anything and self._slots.held:
             self._heartbeat.peek()
+
+    def _wake(self, name: str) -> None:
+        if (service := self._services.get(name)) is not None:
+            service.wake()
 
     def _heed(self, signal: Signal) -> None:
         """Do what people have decided about this worker."""
