@@ -6,8 +6,10 @@ from uuid import UUID
 from cyclopts import Parameter
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, NotThere, actor, run
+from holdfast.cli.common import COMMON, Common, actor, run
 from holdfast.cli.output import Column
+from holdfast.core.spans import span
+from holdfast.finding import Mistake, NotThere
 from holdfast.store.port import Store, WorkerState, WorkerView
 
 MOST = 10_000
@@ -123,7 +125,7 @@ def schedules(*, common: Common = COMMON) -> None:
                 view.schedule.task,
                 view.schedule.cron,
                 view.schedule.timezone,
-                f"in {output.span(view.due_in)}" if output.interactive() and view.due_in > 0 else view.schedule.next_at,
+                f"in {span(view.due_in)}" if output.interactive() and view.due_in > 0 else view.schedule.next_at,
                 view.last_at,
                 view.last_job,
             )
