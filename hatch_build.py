@@ -97,7 +97,7 @@ def _digest(path: Path) -> str:
 
 
 def _download(package: Package) -> bytes:
-    registry = (os.environ.get("NPM_CONFIG_REGISTRY") or os.environ.get("npm_config_registry") or REGISTRY).rstrip("/")
+    registry = (os.environ.get("NPM_CONFIG_REGISTRY") or REGISTRY).rstrip("/")
     url = f"{registry}/{package.name}/-/{package.name.rpartition('/')[2]}-{package.version}.tgz"
     failure: Exception | None = None
     for _ in range(TRIES):

@@ -1,0 +1,48 @@
+"""Keys: `hf_` + 12 characters that are public + `_` + 43 characters of secret. Shown once; kept as a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import string
+from typing import Final
+
+SCHEME: Final = "hf"
+PUBLIC: Final = 12
+SECRET_BYTES: Final = 32
+"""256 bits, which are 43 characters."""
+NO_DIGEST: Final = "0" * 64
+"""What is compared with where there is no key: no text has it."""
+
+_LETTERS: Final = string.ascii_lowercase + string.digits
+_SHAPE: Final = re.compile(rf"{SCHEME}_([a-z0-9]{{{PUBLIC}}})_[A-Za-z0-9_-]{{43}}")
+
+
+def new_key() -> tuple[str, str]:
+    """Return a fresh key, and its public id."""
+    public = "".join(secrets.choice(_LETTERS) for _ in range(PUBLIC))
+    return f"{SCHEME}_{public}_{secrets.token_urlsafe(SECRET_BYTES)}", public
+
+
+def new_secret() -> str:
+    """Return a fresh admin secret."""
+    return secrets.token_urlsafe(SECRET_BYTES)
+
+
+def key_id(text: str) -> str | None:
+    """Return the public id of what looks like a key; `None` for anything else."""
+    found = _SHAPE.fullmatch(text)
+    return None if found is None else found[1]
+
+
+def digest(text: str) -> str:
+    """Return what is kept of a key: its SHA-256. It has 256 bits of chance in it, so nothing slower is needed."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def matches(text: str, kept: str | None) -> bool:
+    """Tell whether a text is the one of this digest, in the same time whether or not there is one."""
+    same = hmac.compare_digest(digest(text), NO_DIGEST if kept is None else kept)
+    return same and kept is not None
