@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from holdfast.core.figures import EMPTY, Figure
 from holdfast.core.job import NewJob, Policy, Unique
 from holdfast.core.lease import Claimed, Extended, Hold, Lease
 from holdfast.core.outcome import Error
@@ -62,9 +63,10 @@ VIEW = port.JobView(
 CHAIN = port.ChainView(
     id=ID, task="t", queue="q", created_at=AT, tags=("a",), steps=2, step=ID, step_task="u", state=State.SUCCEEDED, result="1"
 )
+FIGURE = Figure(queue="q", task="t", event=Event.FAIL, code="BOOM", count=3, waited=1.5, ran=2.5, runs=(3, *EMPTY[1:]))
 SPOKEN = [
     JOB,
-    Claimed(ID, ID, 1, 0, "t", "q", 5, "{}", Policy(), 60.0, AT, AT, AT, chain_id=ID, blockers=2),
+    Claimed(ID, ID, 1, 0, "t", "q", 5, "{}", Policy(), 60.0, AT, AT, AT, chain_id=ID, blockers=2, ready_at=AT),
     Extended(Hold.HELD, AT, cancel_requested=True),
     port.Enqueued(port.Enqueue.EXISTING, ID),
     port.Settlement(LEASE, WRITE),
@@ -75,7 +77,7 @@ SPOKEN = [
     port.ClaimRequest(worker=ID, tasks=frozenset({"t"}), limit=5, queues=frozenset({"q"}), first="q", retries_first=True),
     port.Worker(id=ID, name="w", kind=port.WorkerKind.REMOTE, slots=4, capabilities=("gpu",)),
     port.Beat(worker=ID, counters='{"done":1}'),
-    port.Signal(disabled=True),
+    port.Signal(disabled=True, drain=True),
     port.WorkerView(worker=port.Worker(id=ID, name="w"), registered_at=AT, disabled_at=AT, running=1, jobs=(ID,)),
     port.LogLine(lease=LEASE, message="m", level="warning", age=1.5),
     port.LogView(no=1, at=AT, attempt=1, level="info", logger="app", message="m", fields="{}"),
@@ -99,6 +101,14 @@ SPOKEN = [
     port.Promoted(1, frozenset({"q"}), 2.5),
     port.Reaped(ID, "t", "q", 1, ID, WRITE),
     port.Pruned(3, ID),
+    port.Key(id="abc123abc123", name="ann", role=port.Role.CLIENT, digest="0" * 64, queues=("q",), expires_at=AT),
+    port.AuditLine("ann", port.Action.PAUSE, ("q",), 1, "broken"),
+    port.AuditView(no=7, at=AT, actor="ann", action=port.Action.PAUSE, targets=("q",), count=1, detail="broken"),
+    FIGURE,
+    port.FigureView(at=AT, figure=FIGURE),
+    port.FailureView(
+        job_id=ID, task="t", queue="q", key="k", attempt=2, at=AT, event=Event.RETRY_LATER, error=Error("BOOM", "it broke")
+    ),
 ]
 
 

@@ -29,6 +29,8 @@ SCANS = {
     "workers.workers": {"holdfast_worker"},  # from the newest on, to its limit
     "workers.held": {"holdfast_lease"},
     "mark_offline.silent": {"holdfast_worker"},  # those that are not offline
+    "revoke.held": {"holdfast_lease"},
+    "keys.keys": {"holdfast_key"},  # as many as people have made
     "schedules.schedules": {"holdfast_schedule"},  # as many as the code names
     "writing.advance": {"holdfast_meta"},
     "moving.any_blocked": {"holdfast_blocked"},  # stops at the first row
@@ -83,7 +85,7 @@ def test_workers_of_the_past_are_not_read(name: str, index: str) -> None:
     assert [line.endswith(f"USING INDEX {index}") for line in lines] == [True], lines
 
 
-@pytest.mark.parametrize("name", ["drop_overdue.waiting", "logs.lines"])
+@pytest.mark.parametrize("name", ["drop_overdue.waiting", "logs.lines", "failures.attempts", "audits.lines", "figures.figures"])
 def test_a_bounded_look_needs_no_sort_before_its_bound(name: str) -> None:
     lines = plan(_sql.sql(name))
     assert not any("TEMP B-TREE" in line for line in lines), lines

@@ -168,3 +168,16 @@ def test_the_tables_refuse_states_that_are_not_in_the_table_of_transitions() -> 
         ):
             with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
                 connection.execute(statement)
+
+
+@pytest.mark.parametrize("change", ["UPDATE holdfast_audit SET actor = 'nobody'", "DELETE FROM holdfast_audit"])
+async def test_lines_of_the_audit_log_stand_whoever_is_connected(path: str, change: str) -> None:
+    store = SqliteStore(path, WORLD)
+    await store.open()
+    await store.pause("mail", by="ann")
+    await store.rewind(60)
+    with closing(sqlite3.connect(path)) as connection, pytest.raises(sqlite3.IntegrityError, match="lines of the audit log"):
+        connection.execute(change)
+    (line,) = await store.audits(limit=5)
+    await store.close()
+    assert line.actor == "ann"

@@ -28,6 +28,10 @@ _PARTS: Final = {
     "index": "SELECT replace(indexdef, schemaname || '.', '') FROM pg_indexes WHERE schemaname = $1",
     "sequence": """
         SELECT sequencename || ' ' || data_type::text || ' cache ' || cache_size FROM pg_sequences WHERE schemaname = $1""",
+    "trigger": """
+        SELECT c.relname || ' ' || t.tgname || ' ' || p.proname || ' ' || t.tgtype FROM pg_trigger t
+        JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+        WHERE c.relnamespace = $1::regnamespace AND NOT t.tgisinternal""",
     "function": """
         SELECT p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ') ' || md5(p.prosrc)
             || ' ' || coalesce(array_to_string(p.proconfig, ', '), '')

@@ -40,6 +40,13 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     """It waited past its `start_by`: to be ended unrun as canceled with the code `EXPIRED`."""
     blockers: int = 0
     """How many chains it waited for: their results are there for it (`Store.blockers`)."""
+    ready_at: datetime | None = None
+    """Since when it was ready; `None`: since it was created."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds from when it was ready until it was claimed."""
+        return (self.claimed_at - (self.ready_at or self.created_at)).total_seconds()
 
     @property
     def lease(self) -> Lease:

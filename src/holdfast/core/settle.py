@@ -140,6 +140,16 @@ def expire(
     return _after_failure(error, retry, failures + 1, rng, (Event.EXPIRE_FAIL, Event.EXPIRE, Event.EXPIRE_LATER))
 
 
+def revoke(failures: int, *, cancel: str | None = None) -> Write:
+    """Return what is written for a lease that is taken back from its worker: free of cost, and in front.
+
+    `cancel` says why the job was asked to stop, where it was: it has no worker left to do so, and ends as canceled.
+    """
+    if cancel is not None:
+        return Write(Event.STOP, failures, error=Error(CANCELED, cancel))
+    return Write(Event.RELEASE, failures, error=Error("RELEASED", "its worker was revoked"), front=True)
+
+
 def overdue(failures: int, seconds: float) -> Write:
     """Return what housekeeping writes for a job that still waits although it was to start within `seconds`."""
     return Write(Event.OVERDUE, failures, error=Error(EXPIRED, f"it was to start within {seconds:g} s and still waits"))

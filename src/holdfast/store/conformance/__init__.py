@@ -16,10 +16,12 @@ from __future__ import annotations
 import pytest
 
 _MODULES = """world cells fencing order schedule schedules expiry depth unique budgets waiters chains chainkeys results
-chainlists chaindeletes signals transactions repeats steering records journal registry lists bounds walk processes"""
+chainlists chaindeletes signals transactions repeats steering records journal registry access
+figures lists bounds walk processes"""
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 # ruff: noqa: E402  asserts are rewritten only in modules that are registered before they are imported
+from holdfast.store.conformance.access import Access
 from holdfast.store.conformance.bounds import Bounds
 from holdfast.store.conformance.budgets import Budgets
 from holdfast.store.conformance.cells import Cells
@@ -30,6 +32,7 @@ from holdfast.store.conformance.chains import Chains
 from holdfast.store.conformance.depth import Depth
 from holdfast.store.conformance.expiry import Expiry
 from holdfast.store.conformance.fencing import Fencing
+from holdfast.store.conformance.figures import Figures
 from holdfast.store.conformance.harness import Harness
 from holdfast.store.conformance.journal import Journal
 from holdfast.store.conformance.lists import Lists
@@ -74,6 +77,8 @@ class StoreConformance(
     Records,
     Journal,
     Registry,
+    Access,
+    Figures,
     Lists,
     Bounds,
     Walks,

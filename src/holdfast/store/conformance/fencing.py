@@ -81,6 +81,25 @@ async def deleted(world: World, claimed: Claimed) -> Hold:
     return Hold.GONE
 
 
+async def revoked(world: World, claimed: Claimed) -> Hold:
+    worker = (await world.view(claimed.job_id)).worker_id
+    assert worker is not None
+    await world.store.revoke(worker, by="ops")
+    return Hold.RETURNED
+
+
+async def revoked_and_taken(world: World, claimed: Claimed) -> Hold:
+    await revoked(world, claimed)
+    await world.claim_only(claimed.job_id, worker="two")
+    return Hold.TAKEN
+
+
+async def canceled_and_revoked(world: World, claimed: Claimed) -> Hold:
+    await world.store.cancel([claimed.job_id])
+    await revoked(world, claimed)
+    return Hold.ENDED
+
+
 WAYS: Final = [
     reaped,
     reaped_into_a_rest,
@@ -92,6 +111,9 @@ WAYS: Final = [
     completed_and_reopened,
     completed_reopened_and_taken,
     deleted,
+    revoked,
+    revoked_and_taken,
+    canceled_and_revoked,
 ]
 
 

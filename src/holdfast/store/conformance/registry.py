@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.core.states import State
+from holdfast.core.outcome import CANCELED, Error
+from holdfast.core.states import Event, State
 from holdfast.errors import UnknownWorker
 from holdfast.store.conformance.records import hostile
 from holdfast.store.conformance.world import HOUR, Subject, World, ids
@@ -25,7 +26,7 @@ async def beat(world: World, name: str = "one", counters: str = "{}") -> Signal:
 
 
 class Registry(Subject):
-    """Register, beat, retire, mark offline, disable and enable."""
+    """Register, beat, retire, mark offline, disable and enable, drain, revoke."""
 
     # registering
 
@@ -242,6 +243,105 @@ class Registry(Subject):
         await world.store.disable(await world.worker(), by="ops")
 
         await world.claim_only(job_id)
+
+    # draining
+
+    async def test_draining_worker_learns_it_with_its_next_beat(self, world: World) -> None:
+        worker = await world.worker()
+
+        assert await world.store.drain(worker, by="ops")
+
+        first = (await world.worker_view()).draining_at
+        assert first is not None
+        assert await beat(world) == Signal(drain=True)
+        await world.store.rewind(HOUR)
+        assert await world.store.drain(worker), "asking again is no error"
+        assert (await world.worker_view()).draining_at == first - timedelta(seconds=HOUR)
+
+    async def test_worker_that_registers_again_or_is_enabled_is_no_longer_draining(self, world: World) -> None:
+        worker = await world.worker()
+        await world.store.drain(worker)
+        await world.store.register(Worker(id=worker, name="one"))
+        registered = await beat(world)
+        await world.store.drain(worker)
+        await world.store.disable(worker)
+        both = await beat(world)
+        await world.store.enable(worker)
+
+        assert (registered, both) == (Signal(), Signal(disabled=True, drain=True))
+        assert await beat(world) == Signal()
+        assert (await world.worker_view()).draining_at is None
+
+    async def test_unknown_worker_can_neither_be_drained_nor_revoked(self, world: World) -> None:
+        assert not await world.store.drain(uuid4())
+        assert await world.store.revoke(uuid4()) is None
+        assert await world.store.workers() == []
+
+    # revoking
+
+    async def test_revoked_worker_is_disabled_and_its_jobs_wait_again_in_front(self, world: World) -> None:
+        await world.enqueue(*world.jobs(5))
+        claims = await world.claim(3)
+        other = await world.claim(1, worker="another")
+        worker = await world.worker()
+
+        released = await world.store.revoke(worker, by="ops")
+
+        assert released == sorted(ids(claims))
+        view = await world.worker_view()
+        assert (view.state, view.disabled_by, view.running) == (WorkerState.DISABLED, "ops", 0)
+        assert await world.store.holding(worker) == []
+        assert [lease.job_id for lease in await world.store.holding(await world.worker("another"))] == ids(other)
+        again = await world.claim(5, worker="another")
+        assert ids(again)[:3] == ids(claims), "they are back at their old places"
+        assert [(claim.attempt, claim.failures) for claim in again] == [(2, 0)] * 3 + [(1, 0)]
+        await world.check_counts()
+
+    async def test_revoked_attempt_is_recorded_as_released_by_who_revoked_it(self, world: World) -> None:
+        claimed = await world.claimed()
+
+        await world.store.revoke(await world.worker(), by="ops")
+
+        (attempt,) = await world.store.attempts(claimed.job_id)
+        line = (await world.store.events(claimed.job_id))[-1]
+        assert (attempt.event, attempt.late) == (Event.RELEASE, False)
+        assert attempt.error is not None
+        assert attempt.error.code == "RELEASED"
+        assert (line.event, line.state, line.actor, line.attempt) == (Event.RELEASE, State.READY, "ops", 1)
+        await world.check_log(claimed.job_id)
+        (audit,) = await world.store.audits(limit=5)
+        assert audit.detail == "1 released"
+
+    async def test_lapsed_lease_is_revoked_as_if_it_had_not_lapsed(self, world: World) -> None:
+        claimed = await world.claimed()
+        await world.lapse()
+
+        await world.store.revoke(await world.worker(), by="ops")
+
+        (attempt,) = await world.store.attempts(claimed.job_id)
+        assert (attempt.event, attempt.late) == (Event.RELEASE, False)
+        assert await world.store.reap(10) == []
+
+    async def test_job_that_was_asked_to_stop_is_canceled_when_its_worker_is_revoked(self, world: World) -> None:
+        claimed = await world.claimed(key="k")
+        waiter = await world.waiter(claimed.job_id)
+        await world.store.cancel([claimed.job_id], reason="enough")
+
+        assert await world.store.revoke(await world.worker(), by="ops") == []
+
+        view = await world.view(claimed.job_id)
+        assert (view.state, view.error) == (State.CANCELED, Error(CANCELED, "enough"))
+        assert await world.state(waiter) is not State.BLOCKED, "who waited for it has heard of it"
+        await world.create(key="k")
+        await world.check_log(claimed.job_id, waiter)
+
+    async def test_revoking_again_finds_nothing_more(self, world: World) -> None:
+        claimed = await world.claimed()
+        worker = await world.worker()
+
+        assert await world.store.revoke(worker) == [claimed.job_id]
+        assert await world.store.revoke(worker) == []
+        assert await world.attempts(claimed.job_id) == [(1, Event.RELEASE)]
 
     # what it holds
 

@@ -83,7 +83,7 @@ SIGNALS: Final = ("s", "t")
 WRITTEN: Final = frozenset({Settled.APPLIED, Settled.LATE, Settled.FREED})
 CAPS: Final = {"a": 3, FIFO: 2}
 STAGES: Final = tuple(sorted(STAGE_EVENTS))
-WORKER_LIFE: Final = ("register", "beat", "retire", "disable", "enable")
+WORKER_LIFE: Final = ("register", "beat", "retire", "disable", "enable", "drain", "revoke")
 SCHEDULING: Final = ("schedule", "schedule", "change", "unschedule", "fire", "fire", "fire", "pass over", "fire what was fired")
 SLOT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 STEERING: Final = ("cancel", "cancel", "complete", "fail", "delete", "reopen", "reopen")
@@ -459,7 +459,7 @@ class Walk(RuleBasedStateMachine):
             "cancel": lambda side: side.store.cancel(jobs, by="client", reason="why not"),
             "complete": lambda side: side.store.complete(dict.fromkeys(jobs, "2"), by="client"),
             "fail": lambda side: side.store.fail(dict.fromkeys(jobs, BOOM), by="client"),
-            "delete": lambda side: side.store.delete(jobs),
+            "delete": lambda side: side.store.delete(jobs, by="client"),
             "reopen": lambda side: side.store.reopen(jobs, by="client"),
         }
         self._together(lambda: self.both(operations[operation], list))
@@ -470,7 +470,7 @@ class Walk(RuleBasedStateMachine):
         """Remove chains; who else needs them is named, but whom of several is left open."""
         chains = self.picked(which)
         self.both(
-            lambda side: side.store.delete_chains(chains, cascade=cascade),
+            lambda side: side.store.delete_chains(chains, cascade=cascade, by="client"),
             lambda deleted: (deleted.answer, sorted(deleted.chains), sorted(deleted.jobs), deleted.needed_by is None),
         )
 
@@ -480,20 +480,22 @@ class Walk(RuleBasedStateMachine):
         if stop:
             self.both(lambda side: side.store.pause(queue, by="ops", reason="maintenance"), lambda nothing: nothing)
         else:
-            self.both(lambda side: side.store.resume(queue), lambda nothing: nothing)
+            self.both(lambda side: side.store.resume(queue, by="ops"), lambda nothing: nothing)
 
     @rule(name=st.sampled_from(sorted(WORKERS)), operation=st.sampled_from(WORKER_LIFE), number=st.integers(0, 9))
     def live_as_a_worker(self, name: str, operation: str, number: int) -> None:
-        """Let a worker give a sign of life or none, and people disable and enable it."""
+        """Let a worker give a sign of life or none, and people disable, enable, drain and revoke it."""
         worker = WORKERS[name]
         operations: dict[str, Callable[[Side], Awaitable[Any]]] = {
             "register": lambda side: side.store.register(Worker(id=worker, name=name, version=f"{number}")),
             "beat": lambda side: side.store.beat(Beat(worker=worker, counters=f"{number}")),
             "retire": lambda side: side.store.retire(worker),
             "disable": lambda side: side.store.disable(worker, by=f"{number}"),
-            "enable": lambda side: side.store.enable(worker),
+            "enable": lambda side: side.store.enable(worker, by=f"{number}"),
+            "drain": lambda side: side.store.drain(worker, by="ops"),
+            "revoke": lambda side: side.store.revoke(worker, by="ops"),
         }
-        self.both(operations[operation], lambda answer: answer)
+        self._together(lambda: self.both(operations[operation], lambda answer: answer))
 
     @rule(name=st.sampled_from(("s", "t")), operation=st.sampled_from(SCHEDULING), number=st.integers(0, 9))
     def keep_schedules(self, name: str, operation: str, number: int) -> None:
@@ -635,6 +637,9 @@ async def _records(side: Side) -> dict[str, object]:
         for queue in await side.store.queues()
     ]
     records["workers"] = {view.worker.id: _shown_worker(view) for view in await side.store.workers()}
+    records["audit"] = [
+        (line.actor, line.action, line.targets, line.count, line.detail) for line in await side.store.audits(limit=ALL)
+    ]
     records["schedules"] = [(view.schedule, view.last_at, view.last_job) for view in await side.store.schedules()]
     return records
 
@@ -644,7 +649,8 @@ def _shown_event(line: EventView) -> tuple[object, ...]:
 
 
 def _shown_worker(view: WorkerView) -> tuple[object, ...]:
-    return (view.worker, view.state, view.heartbeat_at is not None, view.disabled_by, view.running, view.jobs, view.counters)
+    seen = (view.heartbeat_at is not None, view.draining_at is not None)
+    return (view.worker, view.state, *seen, view.disabled_by, view.running, view.jobs, view.counters)
 
 
 def _shown_attempt(view: AttemptView) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ from holdfast.core.settle import Write
 from holdfast.core.states import Event
 from holdfast.store.memory.handle import Handle
 from holdfast.store.memory.looking import matches, there
-from holdfast.store.port import Answer, BlockerView, ChainPage, ChainsDeleted, ChainView
+from holdfast.store.port import Action, Answer, BlockerView, ChainPage, ChainsDeleted, ChainView, audit_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +95,8 @@ class Chains(Handle):
         steps = [step for chain_id in doomed for step in self.data.steps(chain_id)]
         for step in steps:
             self.data.move(step, Write(Event.DELETE, step.failures), now, actor=by)
+        if chain_ids:
+            self.audit(audit_line(Action.DELETE_CHAINS, chain_ids, by=by, detail=f"{len(steps)} jobs"))
         return ChainsDeleted(answer=Answer.DONE, chains=tuple(doomed), jobs=tuple(step.job.id for step in steps))
 
     def _add_blockers(self, doomed: dict[UUID, None]) -> None:

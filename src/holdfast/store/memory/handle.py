@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.store.memory.model import MemoryData
+from holdfast.store.port import AuditView
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast.core.environment import Environment
+    from holdfast.store.port import AuditLine
 
 
 class Handle:
@@ -24,3 +26,22 @@ class Handle:
     def worker_name(self, worker: UUID | None) -> str | None:
         """Return the name of a worker as it is registered now."""
         return self.data.workers[worker].worker.name if worker in self.data.workers else None
+
+    def audit(self, line: AuditLine) -> None:
+        """Write a line into the audit log, where somebody is named in it."""
+        if line.actor:
+            self.write_line(line)
+
+    def write_line(self, line: AuditLine) -> None:
+        """Write a line into the audit log."""
+        self.data.audit.append(
+            AuditView(
+                no=len(self.data.audit) + 1,
+                at=self.environment.now(),
+                actor=line.actor,
+                action=line.action,
+                targets=line.targets,
+                count=line.count,
+                detail=line.detail,
+            )
+        )

@@ -82,11 +82,13 @@ class Housekeeping(Handle):
 
     async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:
         """Delete terminal jobs older than their state's retention, looking at no more than `limit` from `after` on."""
+        now, ages = self.environment.now(), retention.seconds()
+        if after is None:
+            self._prune_figures(now)
+            if retention.signals is not None:
+                self._prune_signals(retention.signals, now)
         if limit <= 0:
             return Pruned(0, after)
-        now, ages = self.environment.now(), retention.seconds()
-        if after is None and retention.signals is not None:
-            self._prune_signals(retention.signals, now)
         archived = (job_id for state in TERMINAL for job_id in self.data.by_state[state] if after is None or job_id > after)
         looked = nsmallest(limit + 1, archived)  # one more, to know whether this was the end
         count = sum(self._prune_one(job_id, ages, now) for job_id in looked[:limit])
@@ -107,3 +109,9 @@ class Housekeeping(Handle):
         for name, emission in list(self.data.signals.items()):
             if (now - emission.at).total_seconds() > age:
                 del self.data.signals[name]
+
+    def _prune_figures(self, now: datetime) -> None:
+        for place in list(self.data.figures):
+            grain, at, _ = place
+            if at is not None and grain.kept is not None and (now - at).total_seconds() > grain.kept:
+                del self.data.figures[place]

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Container
     from datetime import datetime
 
+    from holdfast.core.figures import Figure
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Lease
     from holdfast.store.memory.records import Attempt, Pause, Record, Registration, Standing
+    from holdfast.store.port import AuditView, Grain, Key
 
 _Name = TypeVar("_Name", UUID, str)
 
@@ -63,6 +65,10 @@ class MemoryData:
         self.workers: dict[UUID, Registration] = {}
         self.pauses: dict[str, Pause] = {}
         self.schedules: dict[str, Standing] = {}
+        self.access: dict[str, Key] = {}
+        """The keys of people and machines, by id."""
+        self.audit: list[AuditView] = []
+        self.figures: dict[tuple[Grain, datetime | None, tuple[str, str, str, str]], Figure] = {}
         self.freed = 0
         """How many waiters have gone on: who has an operation end chains may tell whether it let some go."""
         self.log_lines = 0
@@ -85,6 +91,7 @@ class MemoryData:
         copy.workers = {worker: replace(known) for worker, known in self.workers.items()}
         copy.pauses = {queue: replace(pause) for queue, pause in self.pauses.items()}
         copy.schedules = {name: replace(standing) for name, standing in self.schedules.items()}
+        copy.access, copy.audit, copy.figures = dict(self.access), list(self.audit), dict(self.figures)
         copy.counts.update({place: Counter(counts) for place, counts in self.counts.items()})
         copy.waiters.update({chain_id: set(jobs) for chain_id, jobs in self.waiters.items()})
         copy.dependents.update({chain_id: set(jobs) for chain_id, jobs in self.dependents.items()})
@@ -99,12 +106,20 @@ class MemoryData:
     # the life of a job
 
     def move(
-        self, record: Record, write: Write, now: datetime, *, actor: str = "", reason: str = "", claim: Attempt | None = None
+        self,
+        record: Record,
+        write: Write,
+        now: datetime,
+        *,
+        actor: str = "",
+        reason: str = "",
+        claim: Attempt | None = None,
+        revoked: bool = False,
     ) -> bool:
         """Let an event happen to a job if the table allows it in the job's state; else change nothing and return False.
 
         `write` says what goes with the event; `claim` is the lease that comes with `Event.CLAIM`. The log shows `actor`
-        and, where there is no error to tell of, `reason`.
+        and, where there is no error to tell of, `reason`. `revoked`: not the holder ends the attempt, it is taken from it.
         """
         before = record.state
         if (before, write.event) not in TRANSITIONS:
@@ -112,7 +127,7 @@ class MemoryData:
         after = TRANSITIONS[before, write.event]
         if after is not before:
             if before is not None:
-                self._leave(record, write, now)
+                self._leave(record, write, now, revoked=revoked)
             record.state = after
             record.failures = write.failures
             self._enter(record, write, now, before, claim)
@@ -121,11 +136,12 @@ class MemoryData:
             record.events.append(_line(record, write, now, actor, reason))
         return True
 
-    def _leave(self, record: Record, write: Write, now: datetime) -> None:
+    def _leave(self, record: Record, write: Write, now: datetime, *, revoked: bool) -> None:
         """Undo what belongs to the state that is left."""
         if (lease := record.lease) is not None:
             lease.ended_at, lease.event, lease.error = now, write.event, write.error
-            lease.late = write.event in HOLDER_EVENTS and lease.lapsed(now)
+            lease.settled = write.event in HOLDER_EVENTS and not revoked
+            lease.late = lease.settled and lease.lapsed(now)
         for blocker in list(record.waits_for):
             self._wait_no_longer(record, blocker)
         if record.signal is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.core.states import HOLDER_EVENTS, State
+from holdfast.core.states import State
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,6 +35,8 @@ class Attempt:
     """Its expiry would not be the job's fault."""
     ended_at: datetime | None = None
     event: Event | None = None
+    settled: bool = False
+    """Its holder itself ended it: one that was reaped or taken back has settled nothing."""
     late: bool = False
     error: Error | None = None
 
@@ -43,8 +45,8 @@ class Attempt:
         return self.expires_at <= now
 
     def settled_with(self, token: UUID) -> bool:
-        """Tell whether the holder of this token itself ended the attempt: one that was reaped has settled nothing."""
-        return self.token == token and self.event in HOLDER_EVENTS
+        """Tell whether the holder of this token itself ended the attempt."""
+        return self.token == token and self.settled
 
 
 @dataclass(slots=True)
@@ -162,6 +164,7 @@ class Registration:
     offline_at: datetime | None = None
     disabled_at: datetime | None = None
     disabled_by: str = ""
+    draining_at: datetime | None = None
     counters: str = "{}"
 
 

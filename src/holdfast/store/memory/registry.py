@@ -6,12 +6,13 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.states import State
+from holdfast.core.settle import revoke
+from holdfast.core.states import Event, State
 from holdfast.core.text import clean
 from holdfast.errors import UnknownWorker
 from holdfast.store.memory.handle import Handle
 from holdfast.store.memory.records import Registration
-from holdfast.store.port import TEXT_LIMIT, Signal, WorkerView
+from holdfast.store.port import TEXT_LIMIT, Action, Signal, WorkerView, audit_line
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -30,14 +31,14 @@ class Registry(Handle):
         if (known := self.data.workers.get(worker.id)) is None:
             self.data.workers[worker.id] = Registration(worker, registered_at=now)
         else:
-            known.worker, known.heartbeat_at, known.offline_at = worker, now, None
+            known.worker, known.heartbeat_at, known.offline_at, known.draining_at = worker, now, None, None
 
     async def beat(self, beat: Beat) -> Signal:
         """Note that a worker is alive, and its counters."""
         if (known := self.data.workers.get(beat.worker)) is None:
             raise UnknownWorker(f"worker {beat.worker} is not registered with this store: register it before it beats")
         known.heartbeat_at, known.counters, known.offline_at = self.environment.now(), beat.counters, None
-        return Signal(disabled=known.disabled_at is not None)
+        return Signal(disabled=known.disabled_at is not None, drain=known.draining_at is not None)
 
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped."""
@@ -64,14 +65,43 @@ class Registry(Handle):
             return False
         known.disabled_at = known.disabled_at or self.environment.now()
         known.disabled_by = clean(by, TEXT_LIMIT)
+        self.audit(audit_line(Action.DISABLE, [worker], by=by))
         return True
 
-    async def enable(self, worker: UUID) -> bool:
-        """Let a disabled worker claim again."""
+    async def enable(self, worker: UUID, *, by: str = "") -> bool:
+        """Let a disabled worker claim again, and one that was asked to end go on."""
         if (known := self.data.workers.get(worker)) is None:
             return False
-        known.disabled_at, known.disabled_by = None, ""
+        known.disabled_at, known.disabled_by, known.draining_at = None, "", None
+        self.audit(audit_line(Action.ENABLE, [worker], by=by))
         return True
+
+    async def drain(self, worker: UUID, *, by: str = "") -> bool:
+        """Have a worker finish what it runs and end. Asking again changes nothing."""
+        if (known := self.data.workers.get(worker)) is None:
+            return False
+        known.draining_at = known.draining_at or self.environment.now()
+        self.audit(audit_line(Action.DRAIN, [worker], by=by))
+        return True
+
+    async def revoke(self, worker: UUID, *, by: str = "") -> list[UUID] | None:
+        """Disable a worker and take back every lease it holds."""
+        if (known := self.data.workers.get(worker)) is None:
+            return None
+        now = self.environment.now()
+        known.disabled_at, known.disabled_by = known.disabled_at or now, clean(by, TEXT_LIMIT)
+        held = [
+            (record, lease)
+            for _, record in sorted(self.data.by_state[State.RUNNING].items())
+            if (lease := record.lease) is not None and lease.worker == worker
+        ]
+        for record, lease in held:
+            write = revoke(record.failures, cancel=lease.cancel_reason if lease.cancel_requested else None)
+            self.data.move(record, write, now, actor=by, revoked=True)
+        self.data.settle_waiters(now)
+        released = [record.job.id for record, lease in held if lease.event is Event.RELEASE]
+        self.audit(audit_line(Action.REVOKE_WORKER, [worker], by=by, detail=f"{len(released)} released"))
+        return released
 
     async def workers(self, *, limit: int = 1000) -> list[WorkerView]:
         """Return the registered workers, newest first."""
@@ -91,6 +121,7 @@ def _view(known: Registration, held: list[UUID]) -> WorkerView:
         offline_at=known.offline_at,
         disabled_at=known.disabled_at,
         disabled_by=known.disabled_by,
+        draining_at=known.draining_at,
         running=len(held),
         jobs=tuple(held[:JOBS_SHOWN]),
         counters=known.counters,

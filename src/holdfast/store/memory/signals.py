@@ -8,7 +8,7 @@ from holdfast.core.text import checked_name, flaw
 from holdfast.errors import BadJob
 from holdfast.store.memory.handle import Handle
 from holdfast.store.memory.records import Emission
-from holdfast.store.port import Emitted
+from holdfast.store.port import EMITTED_BEFORE, Action, Emitted, audit_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,9 @@ class Signals(Handle):
         checked_name(signal, "signal")
         if (reason := flaw(data)) is not None:
             raise BadJob(reason, path="data")
-        if signal in self.data.signals:
+        first = signal not in self.data.signals
+        self.audit(audit_line(Action.EMIT, [signal], by=by, detail="" if first else EMITTED_BEFORE))
+        if not first:
             return Emitted(first=False)
         now = self.environment.now()
         self.data.signals[signal] = Emission(data, now)

@@ -10,10 +10,10 @@ from holdfast.core.states import Event
 from holdfast.core.text import checked_name, clean
 from holdfast.store.memory.handle import Handle
 from holdfast.store.memory.records import Pause
-from holdfast.store.port import TEXT_LIMIT, Answer
+from holdfast.store.port import TEXT_LIMIT, Action, Answer, audit_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -28,7 +28,12 @@ class Steering(Handle):
         now = self.environment.now()
         answers = [self._cancel_one(job_id, now, by, reason) for job_id in job_ids]
         self.data.settle_waiters(now)
+        self._audit(Action.CANCEL, job_ids, answers, by, reason)
         return answers
+
+    def _audit(self, action: Action, job_ids: Collection[UUID], answers: Sequence[Answer], by: str, reason: str = "") -> None:
+        if job_ids:
+            self.audit(audit_line(action, job_ids, by=by, detail=reason, answers=answers))
 
     def _cancel_one(self, job_id: UUID, now: datetime, by: str, reason: str) -> Answer:
         record = self.data.jobs.get(job_id)
@@ -47,6 +52,7 @@ class Steering(Handle):
         now = self.environment.now()
         answers = [self._end(job_id, Event.COMPLETE_OUTSIDE, now, by, result=result) for job_id, result in results.items()]
         self.data.settle_waiters(now)
+        self._audit(Action.COMPLETE, results, answers, by)
         return answers
 
     async def fail(self, errors: Mapping[UUID, Error], *, by: str = "") -> list[Answer]:
@@ -57,6 +63,7 @@ class Steering(Handle):
             for job_id, error in errors.items()
         ]
         self.data.settle_waiters(now)
+        self._audit(Action.FAIL, errors, answers, by)
         return answers
 
     def _end(
@@ -71,7 +78,9 @@ class Steering(Handle):
     async def delete(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
         """Remove jobs and all their records; a lease it ends is dead at once."""
         now = self.environment.now()
-        return [self._delete_one(job_id, now, by) for job_id in job_ids]
+        answers = [self._delete_one(job_id, now, by) for job_id in job_ids]
+        self._audit(Action.DELETE, job_ids, answers, by)
+        return answers
 
     def _delete_one(self, job_id: UUID, now: datetime, by: str) -> Answer:
         record = self.data.jobs.get(job_id)
@@ -84,7 +93,9 @@ class Steering(Handle):
     async def reopen(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
         """Bring terminal jobs back as ready with their budget restored."""
         now = self.environment.now()
-        return [self._reopen_one(job_id, now, by) for job_id in job_ids]
+        answers = [self._reopen_one(job_id, now, by) for job_id in job_ids]
+        self._audit(Action.RETRY, job_ids, answers, by)
+        return answers
 
     def _reopen_one(self, job_id: UUID, now: datetime, by: str) -> Answer:
         record = self.data.jobs.get(job_id)
@@ -113,10 +124,12 @@ class Steering(Handle):
         known = self.data.pauses.get(checked_name(queue, "queue"))
         since = self.environment.now() if known is None else known.at
         self.data.pauses[queue] = Pause(since, clean(by, TEXT_LIMIT), clean(reason, TEXT_LIMIT))
+        self.audit(audit_line(Action.PAUSE, [queue], by=by, detail=reason))
 
-    async def resume(self, queue: str) -> None:
+    async def resume(self, queue: str, *, by: str = "") -> None:
         """Let claims from a queue go on."""
         self.data.pauses.pop(checked_name(queue, "queue"), None)
+        self.audit(audit_line(Action.RESUME, [queue], by=by))
 
 
 def _lasting(record: Record) -> bool:

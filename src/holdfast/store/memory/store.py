@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from holdfast.store.memory.access import Access
 from holdfast.store.memory.chains import Chains
+from holdfast.store.memory.figures import Figures
 from holdfast.store.memory.housekeeping import Housekeeping
 from holdfast.store.memory.journal import Journal
 from holdfast.store.memory.looking import Looking
@@ -52,7 +54,9 @@ def _locked(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coro
 
 
 @_one_at_a_time
-class MemoryStore(Scheduling, Registry, Settling, Working, Journal, Housekeeping, Steering, Looking, Chains, Signals):
+class MemoryStore(
+    Scheduling, Registry, Settling, Working, Journal, Housekeeping, Steering, Looking, Chains, Signals, Access, Figures
+):
     """Jobs in memory: they end with the process. `MemoryStore(environment, other.data)` is a second handle on the same jobs."""
 
     async def open(self) -> None:
@@ -86,6 +90,9 @@ class MemoryStore(Scheduling, Registry, Settling, Working, Journal, Housekeeping
         for standing in data.schedules.values():
             _age(standing, by)
             standing.schedule = _aged(standing.schedule, by)
+        data.access = {key_id: _aged(key, by) for key_id, key in data.access.items()}
+        data.audit = [_aged(line, by) for line in data.audit]
+        data.figures = {(grain, at and at - by, key): figure for (grain, at, key), figure in data.figures.items()}
         data.schedule = [(run_at - by, job_id) for run_at, job_id in data.schedule]  # still a heap: the order is the same
 
 

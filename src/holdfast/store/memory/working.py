@@ -73,7 +73,7 @@ class Working(Handle):
         job = record.job
         expires_at = now + timedelta(seconds=job.lease)
         lease = Attempt(worker, self.environment.token(), claimed_at=now, expires_at=expires_at, heartbeat_at=now)
-        write = Write(Event.CLAIM, record.failures)
+        write, ready_at = Write(Event.CLAIM, record.failures), record.ready_at
         self.data.move(record, write, now, actor=self.worker_name(worker) or "", claim=lease)
         return Claimed(
             job_id=job.id,
@@ -93,6 +93,7 @@ class Working(Handle):
             trace=job.trace,
             overdue=record.overdue(now),
             blockers=len(record.blockers),
+            ready_at=None if ready_at == record.created_at else ready_at,
         )
 
     # holding

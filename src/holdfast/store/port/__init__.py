@@ -19,7 +19,17 @@ last step stands: it is live while that is, and only its end lets waiters go on 
 with. Steps share `chain_id`, the id of the first.
 """
 
-from holdfast.store.port.access import Action, AuditView, Key, Role
+from holdfast.store.port.access import (
+    EMITTED_BEFORE,
+    MOST_TARGETS,
+    Action,
+    AuditLine,
+    AuditView,
+    Key,
+    Role,
+    audit_line,
+    names_a_key,
+)
 from holdfast.store.port.answers import Answer, Enqueue, Enqueued, Settled, Signal, WorkerKind
 from holdfast.store.port.caller import Caller, Transaction
 from holdfast.store.port.requests import (
@@ -73,14 +83,17 @@ from holdfast.store.port.views import (
 
 __all__ = [
     "CIRCLE",
+    "EMITTED_BEFORE",
     "LOG_LIMIT",
     "MOST_SLOTS",
+    "MOST_TARGETS",
     "STEP_LIMIT",
     "TEXT_LIMIT",
     "WORKER_TEXT_LIMIT",
     "Action",
     "Answer",
     "AttemptView",
+    "AuditLine",
     "AuditView",
     "Beat",
     "BlockerView",
@@ -128,4 +141,6 @@ __all__ = [
     "WorkerKind",
     "WorkerState",
     "WorkerView",
+    "audit_line",
+    "names_a_key",
 ]

@@ -5,15 +5,29 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.core.text import name_flaw
+from holdfast.core.text import clean, name_flaw
 from holdfast.errors import BadJob
+from holdfast.store.port.answers import Answer
+from holdfast.store.port.requests import STEP_LIMIT, TEXT_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 KEY_ID: Final = re.compile(r"[a-z0-9]{12}")
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+MOST_TARGETS: Final = 100
+"""How many ids or names a line of the audit log keeps."""
+EMITTED_BEFORE: Final = "emitted before"
+"""What the audit log says of a signal that stands as it was."""
+
+
+def names_a_key(key_id: str) -> bool:
+    """Tell whether this may be the id of a key: what came with a request may be anything."""
+    return KEY_ID.fullmatch(key_id) is not None
 
 
 class Role(StrEnum):
@@ -109,3 +123,29 @@ class AuditView(msgspec.Struct, frozen=True, kw_only=True):
     """How many there were in all."""
     detail: str = ""
     """Why, or how many were refused."""
+
+
+class AuditLine(msgspec.Struct, frozen=True):
+    """What a store writes into the audit log; number and time are its own."""
+
+    actor: str
+    action: Action
+    targets: tuple[str, ...]
+    count: int
+    detail: str
+
+
+def audit_line(
+    action: Action, targets: Iterable[object], *, by: str, detail: str = "", answers: Sequence[Answer] = ()
+) -> AuditLine:
+    """Return the line about a call: who asked for what, to be done to what, and how much of it was not done."""
+    names = [str(target) for target in targets]
+    kept = tuple(clean(name, STEP_LIMIT) for name in names[:MOST_TARGETS])
+    unknown = sum(answer is Answer.NOT_FOUND for answer in answers)
+    refused = sum(answer not in _DONE for answer in answers) - unknown
+    counts = ", ".join(f"{count} {word}" for count, word in ((refused, "refused"), (unknown, "unknown")) if count)
+    told = "; ".join(part for part in (detail, counts) if part)
+    return AuditLine(clean(by, TEXT_LIMIT), action, kept, len(names), clean(told, TEXT_LIMIT))
+
+
+_DONE: Final = frozenset({Answer.DONE, Answer.REQUESTED})

@@ -98,7 +98,7 @@ class Store(Protocol):
     async def register(self, worker: Worker) -> None:
         """Make a worker known, or change what it says of itself. Atomic; repeatable. Must precede its first claim.
 
-        A worker that registers again is no longer offline; one that was disabled stays so.
+        A worker that registers again is no longer offline nor asked to end; one that was disabled stays so.
         """
         ...
 
@@ -237,7 +237,7 @@ class Store(Protocol):
         """Delete terminal jobs older than their state's retention, with all their records. Atomic; repeatable.
 
         Looks at no more than `limit` archived jobs from `after` on; go on from the answer's `after`. The steps of a chain
-        are kept until its last one is pruned. Old signals go with the first look of a walk.
+        are kept until its last one is pruned. Old signals and figures go with the first look of a walk, whatever `limit` is.
         """
         ...
 
@@ -287,7 +287,7 @@ class Store(Protocol):
         ...
 
     async def enable(self, worker: UUID, *, by: str = "") -> bool:
-        """Let a disabled worker claim again. Returns whether it is known."""
+        """Let a disabled worker claim again, and one that was asked to end go on. Returns whether it is known."""
         ...
 
     async def drain(self, worker: UUID, *, by: str = "") -> bool:
@@ -297,7 +297,8 @@ class Store(Protocol):
     async def revoke(self, worker: UUID, *, by: str = "") -> list[UUID] | None:
         """Disable a worker and take back every lease it holds, free of cost, in one transaction: its tokens are dead at once.
 
-        Returns the jobs that wait again (`Event.RELEASE`, in front); `None` for an unknown worker. Repeatable.
+        Returns the jobs that wait again (`Event.RELEASE`, in front); `None` for an unknown worker. A job that was asked to
+        stop ends as canceled instead. Repeatable. What the worker claims before its next sign of life tells it, it holds.
         """
         ...
 
@@ -338,7 +339,8 @@ class Store(Protocol):
         """Let claims from a queue go on. Repeatable."""
         ...
 
-    # access: every steering operation that is given `by` writes one line into the audit log, in its own transaction
+    # access: every steering operation that is given `by` writes one line into the audit log, in its own transaction. One that
+    # is refused as a whole, names an unknown worker or key, or is given nothing to do writes none; a repetition writes its own
 
     async def add_key(self, key: Key, *, by: str = "") -> None:
         """Keep a key. Atomic; repeatable: a key that is known by this id with this digest stays as it is.
@@ -368,7 +370,7 @@ class Store(Protocol):
         ...
 
     async def note(self, action: Action, targets: Sequence[str] = (), *, by: str, detail: str = "") -> None:
-        """Write a line into the audit log for what is no operation of the store."""
+        """Write a line into the audit log for what is no operation of the store. A repetition writes another."""
         ...
 
     async def audits(

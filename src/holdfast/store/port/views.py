@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -249,6 +250,20 @@ class Grain(StrEnum):
     MINUTE = "minute"
     HOUR = "hour"
     ALL = "all"
+
+    def begin(self, at: datetime) -> datetime | None:
+        """Return the beginning of the minute or hour that a moment falls into; `None` for all time."""
+        return None if self is Grain.ALL else at - (at - _EPOCH) % _LENGTHS[self]
+
+    @property
+    def kept(self) -> float | None:
+        """For how many seconds figures of this grain are kept; `None`: for ever."""
+        return _KEPT.get(self)
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LENGTHS: Final = {Grain.MINUTE: timedelta(minutes=1), Grain.HOUR: timedelta(hours=1)}
+_KEPT: Final = {Grain.MINUTE: 86_400.0, Grain.HOUR: 90 * 86_400.0}
 
 
 class FigureView(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import asyncpg
+import msgspec
 
 from holdfast.store.postgres import scripts
 from holdfast.store.postgres.connection import Connections
@@ -14,12 +15,13 @@ from holdfast.store.postgres.leases import Leases
 from holdfast.store.postgres.schema import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
     from holdfast.core.environment import Environment
     from holdfast.core.job import NewJob
+    from holdfast.store.port import AuditLine
     from holdfast.store.postgres.connection import Connection
 
 T = TypeVar("T")
@@ -39,6 +41,10 @@ FROM {schema}.meta
 `xnext` lies above every transaction id handed out so far. The snapshot's own xmax does not: it lies above every id that has
 *ended*, so that a lone open transaction is not below it.
 """
+
+_AUDIT: Final = (
+    "INSERT INTO {schema}.audit (at, actor, action, targets, count, detail) VALUES (clock_timestamp(), $1, $2, $3, $4, $5)"
+)
 
 MOST_TRANSACTIONS: Final = 20
 """Connections for transactions of handlers, apart from those of the store's own work; none is made before it is asked for."""
@@ -136,6 +142,23 @@ class Handle:
             if self._lanes.looked(question, seen, Snapshot(*rows[0][:5]), at=ended, took=ended - started):
                 return
             self._workers.clear()
+
+    async def _audited(self, by: str, work: Callable[[Connection], Awaitable[T]], line: Callable[[T], AuditLine | None]) -> T:
+        """Run an operation, and write the line about it into the audit log, in one transaction; alone where nobody is named."""
+        if not by:
+            return await self._db.run(work)
+
+        async def both(connection: Connection) -> T:
+            answer = await work(connection)
+            if (written := line(answer)) is not None:
+                await self._write_line(connection, written)
+            return answer
+
+        return await self._db.in_transaction(both)
+
+    async def _write_line(self, connection: Connection, line: AuditLine) -> None:
+        targets = msgspec.json.encode(line.targets).decode()
+        await connection.execute(self._sql(_AUDIT), line.actor, line.action.value, targets, line.count, line.detail)
 
 
 def most(limit: int) -> int:

@@ -12,7 +12,7 @@ from holdfast.core.job import policy_of
 from holdfast.core.lease import Lease
 from holdfast.core.settle import Write, expire, overdue
 from holdfast.core.states import Event, State, origins, target
-from holdfast.store.port import Promoted, Pruned, Reaped, Settlement
+from holdfast.store.port import Grain, Promoted, Pruned, Reaped, Settlement
 from holdfast.store.postgres.handle import SNAPSHOT, most
 from holdfast.store.postgres.lanes import Snapshot
 from holdfast.store.postgres.working import Working
@@ -39,6 +39,13 @@ _LEASES: Final = (
 )
 
 _PRUNE_SIGNALS: Final = "DELETE FROM {schema}.signal WHERE emitted_at < clock_timestamp() - $1 * interval '1 s'"
+
+_PRUNED: Final = {grain: grain.kept for grain in Grain if grain.kept is not None}
+_PRUNE_FIGURES: Final = """
+DELETE FROM {schema}.figure
+USING unnest($1::text[], $2::float8[]) AS g(grain, age)
+WHERE figure.grain = g.grain AND coalesce(at, '-infinity'::timestamptz) < clock_timestamp() - g.age * interval '1 s'
+"""
 
 
 class Housekeeping(Working):
@@ -157,8 +164,10 @@ class Housekeeping(Working):
 
     async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:
         """Delete terminal jobs that ended long enough ago, and old signals with the first look of a walk."""
-        if after is None and retention.signals is not None:
-            await self._db.execute(self._sql(_PRUNE_SIGNALS), float(retention.signals))
+        if after is None:
+            await self._db.execute(self._sql(_PRUNE_FIGURES), [grain.value for grain in _PRUNED], list(_PRUNED.values()))
+            if retention.signals is not None:
+                await self._db.execute(self._sql(_PRUNE_SIGNALS), float(retention.signals))
         ages = retention.seconds()
         row = await self._db.fetch(
             self._sql("SELECT * FROM {schema}.prune($1, $2, $3, $4)"),

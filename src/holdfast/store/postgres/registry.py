@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.core.outcome import Error
+from holdfast.core.settle import revoke
 from holdfast.errors import UnknownWorker
-from holdfast.store.port import Signal, Worker, WorkerKind, WorkerView
+from holdfast.store.port import Action, Signal, Worker, WorkerKind, WorkerView, audit_line
 from holdfast.store.postgres.handle import Handle, most
 from holdfast.store.postgres.steering import said
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
-    from holdfast.store.port import Beat
+    from holdfast.store.port import AuditLine, Beat
 
 MOST_JOBS: Final = 100
 
@@ -24,13 +26,14 @@ _REGISTER: Final = """
 INSERT INTO {schema}.worker (id, name, info, kind, version, slots, capabilities, registered_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, info = excluded.info, kind = excluded.kind, version = excluded.version,
-    slots = excluded.slots, capabilities = excluded.capabilities, heartbeat_at = clock_timestamp(), offline_at = NULL
+    slots = excluded.slots, capabilities = excluded.capabilities, heartbeat_at = clock_timestamp(), offline_at = NULL,
+    draining_at = NULL
 RETURNING no
 """
 
 _BEAT: Final = """
 UPDATE {schema}.worker SET heartbeat_at = clock_timestamp(), counters = $2, offline_at = NULL
-WHERE id = $1 RETURNING disabled_at IS NOT NULL
+WHERE id = $1 RETURNING disabled_at IS NOT NULL, draining_at IS NOT NULL
 """
 
 _MARK_OFFLINE: Final = """
@@ -71,10 +74,10 @@ class Registry(Handle):
 
     async def beat(self, beat: Beat) -> Signal:
         """Note that a worker is alive."""
-        disabled = await self._db.fetch_value(self._sql(_BEAT), beat.worker, beat.counters)
-        if disabled is None:
+        rows = await self._db.fetch(self._sql(_BEAT), beat.worker, beat.counters)
+        if not rows:
             raise UnknownWorker(f"worker {beat.worker} is not registered with this store: call register() first")
-        return Signal(disabled)
+        return Signal(*rows[0])
 
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped."""
@@ -91,12 +94,49 @@ class Registry(Handle):
             "UPDATE {schema}.worker SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_by = $2 "
             "WHERE id = $1 RETURNING true"
         )
-        return await self._db.fetch_value(sql, worker, said(by)) is not None
+        return await self._change(Action.DISABLE, worker, by, sql, said(by))
 
-    async def enable(self, worker: UUID) -> bool:
-        """Let a disabled worker claim again."""
-        sql = self._sql("UPDATE {schema}.worker SET disabled_at = NULL, disabled_by = '' WHERE id = $1 RETURNING true")
-        return await self._db.fetch_value(sql, worker) is not None
+    async def enable(self, worker: UUID, *, by: str = "") -> bool:
+        """Let a disabled worker claim again, and one that was asked to end go on."""
+        sql = self._sql(
+            "UPDATE {schema}.worker SET disabled_at = NULL, disabled_by = '', draining_at = NULL WHERE id = $1 RETURNING true"
+        )
+        return await self._change(Action.ENABLE, worker, by, sql)
+
+    async def drain(self, worker: UUID, *, by: str = "") -> bool:
+        """Have a worker finish what it runs and end."""
+        sql = self._sql(
+            "UPDATE {schema}.worker SET draining_at = coalesce(draining_at, clock_timestamp()) WHERE id = $1 RETURNING true"
+        )
+        return await self._change(Action.DRAIN, worker, by, sql)
+
+    async def _change(self, action: Action, worker: UUID, by: str, sql: str, *args: object) -> bool:
+        known = await self._audited(
+            by,
+            lambda connection: connection.fetchval(sql, worker, *args),
+            lambda known: audit_line(action, [worker], by=by) if known else None,
+        )
+        return known is not None
+
+    async def revoke(self, worker: UUID, *, by: str = "") -> list[UUID] | None:
+        """Disable a worker and take back every lease it holds."""
+        write, sql = revoke(0), self._sql("SELECT {schema}.revoke($1, $2, $3, $4, $5, $6)")
+        error = write.error or Error("")
+
+        def line(released: list[UUID] | None) -> AuditLine | None:
+            if released is None:
+                return None
+            return audit_line(Action.REVOKE_WORKER, [worker], by=by, detail=f"{len(released)} released")
+
+        released: list[UUID] | None = await self._audited(
+            by,
+            lambda connection: connection.fetchval(
+                sql, worker, said(by), write.event.value, write.state.value, error.code, error.message
+            ),
+            line,
+        )
+        self._lanes.look_soon()
+        return released
 
     async def workers(self, *, limit: int = 1000) -> list[WorkerView]:
         """Return the registered workers, newest first."""
@@ -120,6 +160,7 @@ def _worker_view(row: Record) -> WorkerView:
         offline_at=row["offline_at"],
         disabled_at=row["disabled_at"],
         disabled_by=row["disabled_by"],
+        draining_at=row["draining_at"],
         running=row["running"] or 0,
         jobs=tuple(row["jobs"] or ()),
         counters=row["counters"],

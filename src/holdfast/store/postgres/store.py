@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.store.postgres import schema as schemas
+from holdfast.store.postgres.access import Access
 from holdfast.store.postgres.chains import Chains
+from holdfast.store.postgres.figures import Figures
 from holdfast.store.postgres.holding import Holding
 from holdfast.store.postgres.housekeeping import Housekeeping
 from holdfast.store.postgres.looking import Looking
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.store.postgres.connection import Connection
 
 
-class PostgresStore(Scheduling, Registry, Holding, Housekeeping, Steering, Chains, Transacting, Looking):
+class PostgresStore(Scheduling, Registry, Holding, Housekeeping, Steering, Access, Figures, Chains, Transacting, Looking):
     """Jobs in a PostgreSQL schema of its own.
 
     `create=False` never creates a missing schema. `prepare=False` works through PgBouncer in transaction mode without
@@ -53,9 +55,15 @@ class PostgresStore(Scheduling, Registry, Holding, Housekeeping, Steering, Chain
         )
 
         async def work(connection: Connection) -> None:
+            # what keeps lines of the audit log from being changed stands aside for this
+            guarded = await connection.fetchval(f"SELECT EXISTS (SELECT FROM {self._name}.audit)")
+            if guarded:
+                await connection.execute(f"ALTER TABLE {self._name}.audit DISABLE TRIGGER audit_stands")
             for table, names in columns:
                 moved = ", ".join(f"{name} = {name} - $1 * interval '1 s'" for name in names)
                 await connection.execute(f"UPDATE {self._name}.{table} SET {moved}", seconds)
+            if guarded:
+                await connection.execute(f"ALTER TABLE {self._name}.audit ENABLE TRIGGER audit_stands")
             await connection.execute(f"UPDATE {self._name}.meta SET rewound = rewound + $1 * interval '1 s'", seconds)
 
         await self._db.in_transaction(work)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.job import policy_of
 from holdfast.core.lease import Claimed, Lease
@@ -59,7 +59,7 @@ class Working(Handle):
             return []
         claimed(lanes, (Reached(entry, place, ready_at),), full=True)
         job[8] = policy_of(job[8])
-        return [Claimed(*job)]
+        return [Claimed(*job, ready_at=ready_at)]
 
     async def _claim_many(self, worker: int, lanes: Sequence[Lane], tasks: Sequence[str] | None, limit: int) -> list[Claimed]:
         numbers, marks = _from_where(lanes)
@@ -170,18 +170,23 @@ def _claimed(row: Record) -> list[Claimed]:
     (_, task, queue, priority, attempt, failures, policy, seconds, claimed_at, expires_at, *_) = row
     common = policy_of(policy)
     some = zip(row["ids"], row["tokens"], row["args"], row["created_ats"], strict=True)
-    if row["chains"] is None:
+    ready_ats = row["ready_ats"]
+    if row["chains"] is None and ready_ats is None:  # nearly always
         return [
             Claimed(
                 id_, token, attempt, failures, task, queue, priority, args, common, seconds, created_at, claimed_at, expires_at
             )
             for id_, token, args, created_at in some
         ]
-    others = zip(row["chains"], row["traces"], row["overdue"], row["blockers"], strict=True)
+    others = (row[name] or [default] * len(row["ids"]) for name, default in _SELDOM.items())
     return [
         Claimed(
             *(id_, token, attempt, failures, task, queue, priority, args, common, seconds, created_at, claimed_at, expires_at),
             *special,
         )
-        for (id_, token, args, created_at), special in zip(some, others, strict=True)
+        for (id_, token, args, created_at), special in zip(some, zip(*others, strict=True), strict=True)
     ]
+
+
+_SELDOM: Final = {"chains": None, "traces": None, "overdue": False, "blockers": 0, "ready_ats": None}
+"""What few jobs have, in the order of `Claimed`, and what stands for it where no job of a row does."""

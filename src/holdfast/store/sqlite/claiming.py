@@ -92,6 +92,7 @@ class _Found(msgspec.Struct, array_like=True):
     trace: str | None
     blockers: int | None
     start_by: int | None
+    ready_at: int | None
     args: str | None
     job_id: bytes = b""
     lease: float = 0.0
@@ -162,6 +163,7 @@ def _claims(writing: Writing, found: Sequence[_Found], tokens: Sequence[UUID]) -
             one.trace,
             one.start_by is not None and one.start_by <= now,
             one.blockers or 0,
+            None if one.ready_at is None else moment(one.ready_at),
         )
         for one, token in zip(found, tokens, strict=True)
     ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.states import Event, legal
-from holdfast.store.port import Answer, ChainsDeleted
+from holdfast.store.port import Action, Answer, ChainsDeleted, audit_line
 from holdfast.store.sqlite._sql import in_chunks, sql
+from holdfast.store.sqlite.access import audit, audit_batch
 from holdfast.store.sqlite.moving import locate, remove, remove_chain, steps
 from holdfast.store.sqlite.values import uuid_of
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from holdfast.store.sqlite.writing import Writing
 
 
-def delete(writing: Writing, job_ids: Sequence[UUID]) -> list[Answer]:
+def delete(writing: Writing, job_ids: Sequence[UUID], by: str) -> list[Answer]:
     """Remove jobs and all their records; see the port."""
-    return [_delete_one(writing, job_id.bytes) for job_id in job_ids]
+    answers = [_delete_one(writing, job_id.bytes) for job_id in job_ids]
+    return audit_batch(writing, Action.DELETE, job_ids, answers, by=by)
 
 
 def _delete_one(writing: Writing, job_id: bytes) -> Answer:
@@ -40,7 +42,7 @@ def _delete_one(writing: Writing, job_id: bytes) -> Answer:
     return Answer.DONE
 
 
-def delete_chains(writing: Writing, chain_ids: Sequence[UUID], *, cascade: bool) -> ChainsDeleted:
+def delete_chains(writing: Writing, chain_ids: Sequence[UUID], *, cascade: bool, by: str) -> ChainsDeleted:
     """Remove chains with all their steps, or nothing; see the port."""
     chains = {chain_id.bytes: steps(writing, chain_id.bytes) for chain_id in chain_ids}
     for chain, its_steps in chains.items():
@@ -54,6 +56,8 @@ def delete_chains(writing: Writing, chain_ids: Sequence[UUID], *, cascade: bool)
             if dependent not in going:
                 return ChainsDeleted(answer=Answer.NEEDED, chain=uuid_of(chain), needed_by=uuid_of(dependent))
     gone = [step for chain in chains for step in remove_chain(writing, chain)]
+    if chain_ids:
+        audit(writing, audit_line(Action.DELETE_CHAINS, chain_ids, by=by, detail=f"{len(gone)} jobs"))
     return ChainsDeleted(
         answer=Answer.DONE,
         chains=tuple(uuid_of(chain) for chain in chains),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.job import policy_of
 from holdfast.core.settle import expire, overdue
 from holdfast.core.states import Event, State, legal
-from holdfast.store.port import Promoted, Pruned, Reaped
+from holdfast.store.port import Grain, Promoted, Pruned, Reaped
 from holdfast.store.sqlite._sql import sql
 from holdfast.store.sqlite.moving import landing, line, locate, move, remove, remove_chain
 from holdfast.store.sqlite.values import microseconds, uuid_of
@@ -80,8 +80,8 @@ def drop_overdue(writing: Writing, limit: int) -> int:
 
 def prune(writing: Writing, retention: Retention, limit: int, after: UUID | None) -> Pruned:
     """Delete terminal jobs older than their state's retention; see the port."""
-    if after is None and retention.signals is not None:
-        writing.connection.execute(sql("prune.signals"), (writing.now - microseconds(retention.signals),))
+    if after is None:
+        _prune_others(writing, retention)
     start = b"" if after is None else after.bytes
     looked = writing.connection.execute(
         sql("prune.archived"), (start, max(0, limit) + 1)
@@ -93,6 +93,15 @@ def prune(writing: Writing, retention: Retention, limit: int, after: UUID | None
         if not continued and legal(State(state), Event.PRUNE) and finished_at < oldest.get(State(state), finished_at):
             count += _prune_chain(writing, job_id)
     return Pruned(count, uuid_of(looked[limit - 1][0]) if len(looked) > limit > 0 else None)
+
+
+def _prune_others(writing: Writing, retention: Retention) -> None:
+    """Delete old signals and figures."""
+    if retention.signals is not None:
+        writing.connection.execute(sql("prune.signals"), (writing.now - microseconds(retention.signals),))
+    for grain in Grain:
+        if grain.kept is not None:
+            writing.connection.execute(sql("prune.figures"), (grain.value, writing.now - microseconds(grain.kept)))
 
 
 def _prune_chain(writing: Writing, last: bytes) -> int:
@@ -108,9 +117,16 @@ def _prune_chain(writing: Writing, last: bytes) -> int:
 def rewind(writing: Writing, seconds: float) -> None:
     """Make everything stored older; see the port. Nothing that is shifted as a whole can collide."""
     by = round(seconds * 1_000_000)
+    execute = writing.connection.execute
+    # what keeps lines of the audit log from being changed stands aside for this
+    guards = execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'holdfast_audit'").fetchall()
+    for name, _ in guards:
+        execute(f"DROP TRIGGER {name}")
     for table, columns in TIMES.items():
         changes = ", ".join(f"{column} = {column} - :by" for column in columns)
-        writing.connection.execute(f"UPDATE {table} SET {changes}", {"by": by})  # noqa: S608  names from the constant below
+        execute(f"UPDATE {table} SET {changes}", {"by": by})  # noqa: S608  names from the constant below
+    for _, guard in guards:
+        execute(guard)
 
 
 TIMES = {
@@ -127,8 +143,11 @@ TIMES = {
     "holdfast_part": ("started_at", "completed_at"),
     "holdfast_unique_key": ("until",),
     "holdfast_queue": ("paused_at",),
-    "holdfast_worker": ("registered_at", "heartbeat_at", "offline_at", "disabled_at"),
+    "holdfast_worker": ("registered_at", "heartbeat_at", "offline_at", "disabled_at", "draining_at"),
     "holdfast_schedule": ("next_at", "last_at"),
     "holdfast_signal": ("emitted_at",),
+    "holdfast_key": ("created_at", "expires_at", "revoked_at", "used_at"),
+    "holdfast_audit": ("at",),
+    "holdfast_figure": ("at",),
 }
 """Every stored moment, by table; a test compares it with the schema."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.core import settle
+from holdfast.core.states import Event
 from holdfast.core.text import clean
 from holdfast.errors import UnknownWorker
-from holdfast.store.port import TEXT_LIMIT, Signal, Worker, WorkerKind, WorkerView
+from holdfast.store.port import TEXT_LIMIT, Action, Signal, Worker, WorkerKind, WorkerView, audit_line
 from holdfast.store.sqlite._sql import sql
+from holdfast.store.sqlite.access import audit
+from holdfast.store.sqlite.moving import locate, move
 from holdfast.store.sqlite.values import microseconds, moment, moment_or_none, names_of, names_text, uuid_of
 
 if TYPE_CHECKING:
@@ -41,7 +45,8 @@ def beat(writing: Writing, beat: Beat) -> Signal:
     rows = writing.connection.execute(sql("beat.worker"), (writing.now, beat.counters, beat.worker.bytes)).fetchall()
     if not rows:
         raise UnknownWorker(f"worker {beat.worker} is not registered with this store: register it before it beats")
-    return Signal(disabled=rows[0][0] is not None)
+    ((disabled_at, draining_at),) = rows
+    return Signal(disabled=disabled_at is not None, drain=draining_at is not None)
 
 
 def retire(writing: Writing, worker: UUID) -> None:
@@ -57,13 +62,48 @@ def mark_offline(writing: Writing, after: float) -> list[UUID]:
 
 def disable(writing: Writing, worker: UUID, by: str) -> bool:
     """Have a worker claim nothing more. Disabling it again changes who, not since when."""
+    if not _disable(writing, worker, by):
+        return False
+    audit(writing, audit_line(Action.DISABLE, [worker], by=by))
+    return True
+
+
+def _disable(writing: Writing, worker: UUID, by: str) -> bool:
     values = (writing.now, clean(by, TEXT_LIMIT), worker.bytes)
     return writing.connection.execute(sql("disable.worker"), values).rowcount > 0
 
 
-def enable(writing: Writing, worker: UUID) -> bool:
+def enable(writing: Writing, worker: UUID, by: str) -> bool:
     """Let a disabled worker claim again; see the port."""
-    return writing.connection.execute(sql("enable.worker"), (worker.bytes,)).rowcount > 0
+    if not writing.connection.execute(sql("enable.worker"), (worker.bytes,)).rowcount:
+        return False
+    audit(writing, audit_line(Action.ENABLE, [worker], by=by))
+    return True
+
+
+def drain(writing: Writing, worker: UUID, by: str) -> bool:
+    """Have a worker finish what it runs and end; see the port."""
+    if not writing.connection.execute(sql("drain.worker"), (writing.now, worker.bytes)).rowcount:
+        return False
+    audit(writing, audit_line(Action.DRAIN, [worker], by=by))
+    return True
+
+
+def revoke(writing: Writing, worker: UUID, by: str) -> list[UUID] | None:
+    """Disable a worker and take back every lease it holds; see the port."""
+    if not _disable(writing, worker, by):
+        return None
+    released = []
+    for (job_id,) in writing.connection.execute(sql("revoke.held"), (worker.bytes,)).fetchall():
+        job = locate(writing, job_id)
+        if job is None or job.held is None:
+            raise ValueError(f"job {uuid_of(job_id)} has a lease but is not running")
+        write = settle.revoke(job.failures, cancel=job.held.cancel_reason if job.held.cancel_requested else None)
+        move(writing, job, write, actor=by)
+        if write.event is Event.RELEASE:
+            released.append(uuid_of(job_id))
+    audit(writing, audit_line(Action.REVOKE_WORKER, [worker], by=by, detail=f"{len(released)} released"))
+    return released
 
 
 def workers(connection: sqlite3.Connection, limit: int) -> list[WorkerView]:
@@ -93,6 +133,7 @@ def _view(row: dict[str, Any], jobs: list[bytes]) -> WorkerView:
         offline_at=moment_or_none(row["offline_at"]),
         disabled_at=moment_or_none(row["disabled_at"]),
         disabled_by=row["disabled_by"],
+        draining_at=moment_or_none(row["draining_at"]),
         running=len(jobs),
         jobs=tuple(uuid_of(job_id) for job_id in jobs[:JOBS_SHOWN]),
         counters=row["counters"],

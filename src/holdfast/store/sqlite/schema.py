@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.states import HOLDER_EVENTS, TERMINAL, TRANSITIONS, Event, State, origins
 from holdfast.errors import SchemaError, SchemaMissing, SchemaTooNew, SchemaTooOld
-from holdfast.store.port import WorkerKind
+from holdfast.store.port import Grain, Role, WorkerKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,7 +90,7 @@ def snapshot() -> str:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         upgrade(connection, ":memory:")
         rows = connection.execute(
-            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY tbl_name, type DESC, name"
+            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY tbl_name, type = 'trigger', type DESC, name"
         ).fetchall()
     return "".join(f"{statement};\n\n" for (statement,) in rows)
 
@@ -98,7 +98,13 @@ def snapshot() -> str:
 def _split(script: str) -> list[str]:
     """Return the statements of a migration: `executescript` would commit the transaction it runs in."""
     without_comments = re.sub(r"^\s*--.*\n", "", script, flags=re.MULTILINE)
-    return [statement.strip() for statement in without_comments.split(";") if statement.strip()]
+    statements, begun = [], ""
+    for piece in without_comments.split(";")[:-1]:
+        begun += f"{piece};"
+        if sqlite3.complete_statement(begun):  # the body of a trigger has semicolons of its own
+            statements.append(begun.strip().removesuffix(";"))
+            begun = ""
+    return statements
 
 
 def _quoted(words: Iterable[str]) -> str:
@@ -122,6 +128,8 @@ _WORDS: Final = {
     "leaves_running": _quoted(_LEAVES_RUNNING),
     "settles": _quoted(event for event in _LEAVES_RUNNING if event in HOLDER_EVENTS),
     "worker_kinds": _quoted(WorkerKind),
+    "roles": _quoted(Role),
+    "grains": _quoted(Grain),
 }
 
 

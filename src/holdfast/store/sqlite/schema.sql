@@ -33,6 +33,28 @@ CREATE TABLE holdfast_attempt (
     PRIMARY KEY (job_id, attempt)
 );
 
+CREATE INDEX holdfast_attempt_failed ON holdfast_attempt (ended_at, job_id, attempt) WHERE code IS NOT NULL;
+
+CREATE TABLE holdfast_audit (
+    no INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    targets TEXT NOT NULL,
+    count INTEGER NOT NULL CHECK (count >= 0),
+    detail TEXT NOT NULL
+);
+
+CREATE TRIGGER holdfast_audit_delete BEFORE DELETE ON holdfast_audit
+BEGIN
+    SELECT RAISE(ABORT, 'lines of the audit log are never deleted');
+END;
+
+CREATE TRIGGER holdfast_audit_update BEFORE UPDATE ON holdfast_audit
+BEGIN
+    SELECT RAISE(ABORT, 'lines of the audit log are never changed');
+END;
+
 CREATE TABLE holdfast_blocked (
     job_id BLOB NOT NULL PRIMARY KEY,
     run_at INTEGER
@@ -74,6 +96,22 @@ CREATE TABLE holdfast_event (
     PRIMARY KEY (job_id, number)
 ) WITHOUT ROWID;
 
+CREATE TABLE holdfast_figure (
+    grain TEXT NOT NULL CHECK (grain IN ('minute', 'hour', 'all')),
+    at INTEGER,
+    queue TEXT NOT NULL,
+    task TEXT NOT NULL,
+    event TEXT NOT NULL,
+    code TEXT NOT NULL,
+    count INTEGER NOT NULL CHECK (count >= 0),
+    waited REAL NOT NULL,
+    ran REAL NOT NULL,
+    waits TEXT NOT NULL,
+    runs TEXT NOT NULL
+);
+
+CREATE UNIQUE INDEX holdfast_figure_key ON holdfast_figure (grain, coalesce(at, 0), queue, task, event, code);
+
 CREATE TABLE holdfast_job (
     id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
     born TEXT NOT NULL CHECK (born IN ('enqueued', 'enqueued:later', 'enqueued:blocked')),
@@ -98,6 +136,21 @@ CREATE TABLE holdfast_job (
 );
 
 CREATE INDEX holdfast_job_chain ON holdfast_job (chain_id, id) WHERE chain_id IS NOT NULL;
+
+CREATE TABLE holdfast_key (
+    id TEXT NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    role TEXT NOT NULL CHECK (role IN ('viewer', 'operator', 'admin', 'worker', 'client')),
+    digest TEXT NOT NULL,
+    queues TEXT,
+    actions TEXT,
+    created_by TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER,
+    revoked_by TEXT NOT NULL DEFAULT '',
+    used_at INTEGER
+);
 
 CREATE TABLE holdfast_lane (
     lane INTEGER PRIMARY KEY CHECK (lane > 0 AND lane % 2 = 0),
@@ -249,6 +302,7 @@ CREATE TABLE holdfast_worker (
     offline_at INTEGER,
     disabled_at INTEGER,
     disabled_by TEXT NOT NULL DEFAULT '',
+    draining_at INTEGER,
     counters TEXT NOT NULL DEFAULT '{}',
     capabilities TEXT,
     info TEXT NOT NULL

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
 from holdfast.core.text import clean
-from holdfast.store.port import TEXT_LIMIT, Emitted
+from holdfast.store.port import EMITTED_BEFORE, TEXT_LIMIT, Action, Emitted, audit_line
 from holdfast.store.sqlite._sql import sql
+from holdfast.store.sqlite.access import audit
 from holdfast.store.sqlite.moving import locate, move
 from holdfast.store.sqlite.values import uuid_of
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 def emit(writing: Writing, signal: str, data: str, by: str) -> Emitted:
     """Emit a signal, once, and make who waits for it ready; see the port."""
     execute = writing.connection.execute
-    if not execute(sql("emit.signal"), (signal, data, writing.now, clean(by, TEXT_LIMIT))).rowcount:
+    first = execute(sql("emit.signal"), (signal, data, writing.now, clean(by, TEXT_LIMIT))).rowcount > 0
+    audit(writing, audit_line(Action.EMIT, [signal], by=by, detail="" if first else EMITTED_BEFORE))
+    if not first:
         return Emitted(first=False)
     waiting = execute(sql("emit.suspended"), (signal,)).fetchall()
     for job_id, _ in waiting:

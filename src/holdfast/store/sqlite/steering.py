@@ -8,8 +8,9 @@ from holdfast.core.outcome import CANCELED, Error
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State, legal
 from holdfast.core.text import clean
-from holdfast.store.port import TEXT_LIMIT, Answer
+from holdfast.store.port import TEXT_LIMIT, Action, Answer, audit_line
 from holdfast.store.sqlite._sql import sql
+from holdfast.store.sqlite.access import audit, audit_batch
 from holdfast.store.sqlite.moving import key_holder, locate, move
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 def cancel(writing: Writing, job_ids: Sequence[UUID], by: str, reason: str) -> list[Answer]:
     """End waiting jobs as canceled; ask running ones to stop; see the port."""
-    return [_cancel_one(writing, job_id, by, reason) for job_id in job_ids]
+    answers = [_cancel_one(writing, job_id, by, reason) for job_id in job_ids]
+    return audit_batch(writing, Action.CANCEL, job_ids, answers, by=by, reason=reason)
 
 
 def _cancel_one(writing: Writing, job_id: UUID, by: str, reason: str) -> Answer:
@@ -41,15 +43,16 @@ def _ask_to_stop(writing: Writing, job: Standing, held: Held, by: str, reason: s
 
 def complete(writing: Writing, results: Mapping[UUID, str], by: str) -> list[Answer]:
     """End live jobs as succeeded from outside; see the port."""
-    return [
+    answers = [
         _end(writing, locate(writing, job_id.bytes), Event.COMPLETE_OUTSIDE, by, result=result)
         for job_id, result in results.items()
     ]
+    return audit_batch(writing, Action.COMPLETE, results, answers, by=by)
 
 
 def fail(writing: Writing, errors: Mapping[UUID, Error], by: str) -> list[Answer]:
     """End live jobs as failed from outside; see the port."""
-    return [
+    answers = [
         _end(
             writing,
             locate(writing, job_id.bytes),
@@ -59,6 +62,7 @@ def fail(writing: Writing, errors: Mapping[UUID, Error], by: str) -> list[Answer
         )
         for job_id, error in errors.items()
     ]
+    return audit_batch(writing, Action.FAIL, errors, answers, by=by)
 
 
 def _end(
@@ -74,7 +78,8 @@ def _end(
 
 def reopen(writing: Writing, job_ids: Sequence[UUID], by: str) -> list[Answer]:
     """Bring terminal jobs back as ready; see the port."""
-    return [_reopen_one(writing, job_id.bytes, by) for job_id in job_ids]
+    answers = [_reopen_one(writing, job_id.bytes, by) for job_id in job_ids]
+    return audit_batch(writing, Action.RETRY, job_ids, answers, by=by)
 
 
 def _reopen_one(writing: Writing, job_id: bytes, by: str) -> Answer:
@@ -116,8 +121,10 @@ def pause(writing: Writing, queue: str, by: str, reason: str) -> None:
     """Stop claims from a queue. Pausing it again changes who and why, not since when."""
     row = (queue, writing.now, clean(by, TEXT_LIMIT), clean(reason, TEXT_LIMIT))
     writing.connection.execute(sql("pause.queue"), row)
+    audit(writing, audit_line(Action.PAUSE, [queue], by=by, detail=reason))
 
 
-def resume(writing: Writing, queue: str) -> None:
+def resume(writing: Writing, queue: str, by: str) -> None:
     """Let claims from a queue go on."""
     writing.connection.execute(sql("resume.queue"), (queue,))
+    audit(writing, audit_line(Action.RESUME, [queue], by=by))

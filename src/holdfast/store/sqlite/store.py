@@ -6,12 +6,16 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from holdfast.core.numbers import check_seconds
 from holdfast.core.text import checked_name, flaw
 from holdfast.errors import BadJob, StoreUnavailable
+from holdfast.store.port import names_a_key
 from holdfast.store.sqlite import (
+    access,
     chaining,
     claiming,
     deleting,
+    figuring,
     housekeeping,
     journal,
     looking,
@@ -35,12 +39,15 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast.core.environment import Environment, Runner
+    from holdfast.core.figures import Figure
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Claimed, Extended, Lease
     from holdfast.core.outcome import Error
     from holdfast.store.port import (
+        Action,
         Answer,
         AttemptView,
+        AuditView,
         Beat,
         BlockerView,
         ChainPage,
@@ -51,9 +58,13 @@ if TYPE_CHECKING:
         Emitted,
         Enqueued,
         EventView,
+        FailureView,
+        FigureView,
         Firing,
+        Grain,
         JobFilter,
         JobView,
+        Key,
         LogLine,
         LogView,
         Notice,
@@ -354,19 +365,13 @@ class SqliteStore:
         """End live jobs as failed from outside."""
         return await self._write(lambda writing: steering.fail(writing, errors, by))
 
-    async def delete(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:  # noqa: ARG002  the port's signature
-        """Remove jobs and all their records, and with them any trace of who did."""
-        return await self._write(lambda writing: deleting.delete(writing, job_ids))
+    async def delete(self, job_ids: Sequence[UUID], *, by: str = "") -> list[Answer]:
+        """Remove jobs and all their records."""
+        return await self._write(lambda writing: deleting.delete(writing, job_ids, by))
 
-    async def delete_chains(
-        self,
-        chain_ids: Sequence[UUID],
-        *,
-        cascade: bool = False,
-        by: str = "",  # noqa: ARG002  the port's signature
-    ) -> ChainsDeleted:
+    async def delete_chains(self, chain_ids: Sequence[UUID], *, cascade: bool = False, by: str = "") -> ChainsDeleted:
         """Remove chains with all their steps; with `cascade` also the chains they waited for, and so on. All or nothing."""
-        return await self._write(lambda writing: deleting.delete_chains(writing, chain_ids, cascade=cascade))
+        return await self._write(lambda writing: deleting.delete_chains(writing, chain_ids, cascade=cascade, by=by))
 
     async def emit(self, signal: str, data: str, *, by: str = "") -> Emitted:
         """Emit a signal with JSON text, once."""
@@ -383,19 +388,80 @@ class SqliteStore:
         """Have a worker claim nothing more."""
         return await self._write(lambda writing: registry.disable(writing, worker, by))
 
-    async def enable(self, worker: UUID) -> bool:
-        """Let a disabled worker claim again."""
-        return await self._write(lambda writing: registry.enable(writing, worker))
+    async def enable(self, worker: UUID, *, by: str = "") -> bool:
+        """Let a disabled worker claim again, and one that was asked to end go on."""
+        return await self._write(lambda writing: registry.enable(writing, worker, by))
+
+    async def drain(self, worker: UUID, *, by: str = "") -> bool:
+        """Have a worker finish what it runs and end."""
+        return await self._write(lambda writing: registry.drain(writing, worker, by))
+
+    async def revoke(self, worker: UUID, *, by: str = "") -> list[UUID] | None:
+        """Disable a worker and take back every lease it holds."""
+        return await self._write(lambda writing: registry.revoke(writing, worker, by))
 
     async def pause(self, queue: str, *, by: str = "", reason: str = "") -> None:
         """Stop claims from a queue."""
         checked_name(queue, "queue")
         await self._write(lambda writing: steering.pause(writing, queue, by, reason))
 
-    async def resume(self, queue: str) -> None:
+    async def resume(self, queue: str, *, by: str = "") -> None:
         """Let claims from a queue go on."""
         checked_name(queue, "queue")
-        await self._write(lambda writing: steering.resume(writing, queue))
+        await self._write(lambda writing: steering.resume(writing, queue, by))
+
+    # access
+
+    async def add_key(self, key: Key, *, by: str = "") -> None:
+        """Keep a key."""
+        await self._write(lambda writing: access.add_key(writing, key, by))
+
+    async def key(self, key_id: str) -> Key | None:
+        """Return the key of this id."""
+        return await self._read(lambda connection: access.key(connection, key_id)) if names_a_key(key_id) else None
+
+    async def keys(self) -> list[Key]:
+        """Return all keys, newest first."""
+        return await self._read(access.keys)
+
+    async def expire_key(self, key_id: str, within: float, *, by: str = "") -> bool:
+        """Have a key end within so many seconds, sooner where it would anyway."""
+        check_seconds(within, "within", least=0.0)
+        return names_a_key(key_id) and await self._write(lambda writing: access.expire_key(writing, key_id, within, by))
+
+    async def revoke_key(self, key_id: str, *, by: str = "") -> bool:
+        """End a key at once."""
+        return names_a_key(key_id) and await self._write(lambda writing: access.revoke_key(writing, key_id, by))
+
+    async def use_key(self, key_id: str) -> None:
+        """Note that a key was used. Looks first: every request of its holder comes by here, and nobody is to wait for that."""
+        if names_a_key(key_id) and await self._read(lambda connection: access.unnoted(connection, key_id, self._now())):
+            await self._write(lambda writing: access.use_key(writing, key_id))
+
+    async def note(self, action: Action, targets: Sequence[str] = (), *, by: str, detail: str = "") -> None:
+        """Write a line into the audit log for what is no operation of the store."""
+        await self._write(lambda writing: access.note(writing, action, targets, by, detail))
+
+    async def audits(
+        self, *, limit: int, before: int | None = None, actor: str | None = None, action: Action | None = None
+    ) -> list[AuditView]:
+        """Return lines of the audit log, newest first, below number `before`."""
+        return await self._read(lambda connection: access.audits(connection, limit, before, actor, action))
+
+    # figures
+
+    async def measure(self, figures: Sequence[Figure]) -> None:
+        """Add figures to those of this minute, of this hour and of all time."""
+        if figures:
+            await self._write(lambda writing: figuring.measure(writing, figures))
+
+    async def figures(self, grain: Grain, *, since: datetime | None = None) -> list[FigureView]:
+        """Return the figures of this grain, oldest first, from the one on that `since` falls into."""
+        return await self._read(lambda connection: figuring.figures(connection, grain, since))
+
+    async def failures(self, *, since: datetime, limit: int) -> list[FailureView]:
+        """Return attempts that ended badly since then, newest first."""
+        return await self._read(lambda connection: figuring.failures(connection, since, limit))
 
     # schedules
 

@@ -71,6 +71,16 @@ def names_of(text: str | None) -> tuple[str, ...]:
     return () if text is None else _names_decoder.decode(text)
 
 
+def list_text(names: tuple[str, ...] | None) -> str | None:
+    """Return names as JSON, where there is a list of them, also an empty one."""
+    return None if names is None else _encoder.encode(names).decode()
+
+
+def list_of(text: str | None) -> tuple[str, ...] | None:
+    """Return the names that `list_text` wrote."""
+    return None if text is None else _names_decoder.decode(text)
+
+
 def error_columns(error: Error | None) -> tuple[str | None, str | None, str | None]:
     """Return an error as code, message, traceback."""
     return (None, None, None) if error is None else (error.code, error.message, error.traceback)

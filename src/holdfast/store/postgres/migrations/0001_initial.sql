@@ -33,6 +33,7 @@ CREATE TABLE worker (
     offline_at timestamptz,
     disabled_at timestamptz,
     disabled_by text NOT NULL DEFAULT '',
+    draining_at timestamptz,
     counters text NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 CREATE INDEX worker_registered_at ON worker (registered_at, id);
@@ -217,6 +218,8 @@ CREATE TABLE attempt (
     traceback text,
     PRIMARY KEY (job_id, attempt)
 );
+-- For the newest failures; attempts that simply succeeded are not here.
+CREATE INDEX attempt_failed ON attempt (ended_at, job_id, attempt) WHERE code IS NOT NULL;
 
 CREATE TABLE event (
     no bigint GENERATED ALWAYS AS IDENTITY,
@@ -310,3 +313,52 @@ CREATE TABLE total (
     canceled bigint NOT NULL,
     PRIMARY KEY (generation, lane)
 );
+
+-- Of a key's secret only its SHA-256. `queues` and `actions` are JSON lists; NULL: all.
+CREATE TABLE key (
+    id text PRIMARY KEY,
+    name text NOT NULL,
+    role text NOT NULL CHECK (role IN ('viewer', 'operator', 'admin', 'worker', 'client')),
+    digest text NOT NULL,
+    queues text,
+    actions text,
+    created_by text NOT NULL,
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz,
+    revoked_at timestamptz,
+    revoked_by text NOT NULL DEFAULT '',
+    used_at timestamptz
+);
+
+-- Who did what to what. Lines are added, never changed.
+CREATE TABLE audit (
+    no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    targets text NOT NULL,     -- a JSON list
+    count bigint NOT NULL,
+    detail text NOT NULL
+);
+CREATE FUNCTION keep_audit() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'lines of the audit log are never changed or deleted';
+END
+$$;
+CREATE TRIGGER audit_stands BEFORE UPDATE OR DELETE ON audit FOR EACH ROW EXECUTE FUNCTION keep_audit();
+
+-- Attempts added up by how they ended, over minutes, hours and all time (`at` is NULL).
+CREATE TABLE figure (
+    grain text NOT NULL,
+    at timestamptz,
+    queue text NOT NULL,
+    task text NOT NULL,
+    event text NOT NULL,
+    code text NOT NULL,
+    count bigint NOT NULL,
+    waited float8 NOT NULL,
+    ran float8 NOT NULL,
+    waits bigint[] NOT NULL,
+    runs bigint[] NOT NULL
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX figure_key ON figure (grain, coalesce(at, '-infinity'::timestamptz), queue, task, event, code);

@@ -16,7 +16,7 @@ RETURNS TABLE (
     entry bigint, task text, queue text, priority smallint, attempt int, failures int, policy text, lease_seconds float8,
     claimed_at timestamptz, expires_at timestamptz, last_ready_at timestamptz,
     places bigint[], ids uuid[], tokens uuid[], args text[], created_ats timestamptz[],
-    chains uuid[], traces text[], overdue boolean[], blockers int[]
+    chains uuid[], traces text[], overdue boolean[], blockers int[], ready_ats timestamptz[]
 )
 LANGUAGE plpgsql VOLATILE {hot} SET enable_nestloop TO off
 AS $$
@@ -102,7 +102,8 @@ BEGIN
             array_agg(h.created_at) AS created_ats, array_agg(h.chain_id) FILTER (WHERE h.special) AS chains,
             array_agg(h.trace) FILTER (WHERE h.special) AS traces,
             array_agg(coalesce(h.start_by <= v_now, false)) FILTER (WHERE h.special) AS overdue,
-            array_agg(coalesce(h.blockers, 0)) FILTER (WHERE h.special) AS blockers
+            array_agg(coalesce(h.blockers, 0)) FILTER (WHERE h.special) AS blockers,
+            array_agg(h.ready_at) FILTER (WHERE v_some_moved) AS ready_ats
         FROM held h
         GROUP BY h.lane, h.entry, h.priority, h.lease_ms, h.attempt, h.failures, h.policy, h.task, h.queue, h.special
     ), started AS (
@@ -117,7 +118,7 @@ BEGIN
     )
     SELECT a.entry, a.task, a.queue, a.priority, a.attempt, a.failures, a.policy, a.lease_ms / 1000.0::float8, v_now,
         v_now + a.lease_ms * interval '1 ms', a.last_ready_at, a.places, a.ids, a.tokens, a.args, a.created_ats, a.chains, a.traces,
-        a.overdue, a.blockers
+        a.overdue, a.blockers, a.ready_ats
     FROM alike a;
 END
 $$;

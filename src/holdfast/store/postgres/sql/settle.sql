@@ -1,4 +1,4 @@
--- Ends attempts under their tokens, for the holder (p_reap false) or for the reaper. Answers only for those that were not plainly
+-- Ends attempts under their tokens, for the holder (p_reap false), for the reaper, or for whoever takes the leases back (p_actor). Answers only for those that were not plainly
 -- applied (among them canceled: a cancel had been asked for, and the job does not go on as p_events says); besides once where
 -- waiters may run now (freed), and for each step that continues, with its chain: its next step (p_next)
 -- is the caller's to create, in the same transaction. Arrays that say what most say are NULL: events, and with them all that belongs to
@@ -14,7 +14,7 @@
 CREATE OR REPLACE FUNCTION {schema}.settle(
     p_reap boolean, p_ids uuid[], p_tokens uuid[], p_events text[], p_states text[], p_failures int[], p_fronts boolean[],
     p_delays float8[], p_run_ats timestamptz[], p_results text[], p_codes text[], p_messages text[], p_tracebacks text[],
-    p_next uuid[], p_signals text[]
+    p_next uuid[], p_signals text[], p_actor text DEFAULT NULL
 )
 RETURNS TABLE (job_id uuid, answer text, chain uuid)
 LANGUAGE plpgsql VOLATILE {hot} {paired}
@@ -36,6 +36,7 @@ DECLARE
     v_begun uuid[];
     v_overruled uuid[];
     v_freed int;
+    v_holder boolean := NOT p_reap AND p_actor IS NULL;
 BEGIN
     {read_committed}
     -- The transaction's id before its clock and its places: the promoter's and the claimers' marks rely on it.
@@ -76,7 +77,7 @@ BEGIN
             RETURNING l.*
         ), done AS MATERIALIZED (
             -- a cancel that was asked for wins over everything that would let the job, or its chain, live on
-            SELECT g.job_id, g.token, g.lane, g.place, g.claimed_at, g.worker, g.attempt, g.keyed, g.dated, NOT p_reap AND g.expires_at <= v_now AS late, s.n,
+            SELECT g.job_id, g.token, g.lane, g.place, g.claimed_at, g.worker, g.attempt, g.keyed, g.dated, v_holder AND g.expires_at <= v_now AS late, s.n,
                 CASE WHEN c.wins THEN 'canceled' ELSE s.event END AS event,
                 CASE WHEN c.wins THEN 'canceled' ELSE s.state END AS state,
                 CASE WHEN c.wins THEN 'CANCELED' ELSE s.code END AS code,
@@ -94,7 +95,7 @@ BEGIN
             INSERT INTO archive (job_id, lane, state, finished_at, claimed_at, token, worker, attempt, failures, late, code, message, result,
                 chain, continued_by)
             -- the token of a step that continued is in its attempt: here it would say that it succeeded
-            SELECT d.job_id, d.lane, d.state, v_now, d.claimed_at, CASE WHEN NOT p_reap AND d.event <> 'continued' THEN d.token END,
+            SELECT d.job_id, d.lane, d.state, v_now, d.claimed_at, CASE WHEN v_holder AND d.event <> 'continued' THEN d.token END,
                 d.worker, d.attempt, d.failures, d.late, d.code, d.message, d.result, d.chain,
                 CASE WHEN d.event = 'continued' THEN d.next END
             FROM done d WHERE d.state IN ({terminal})
@@ -111,13 +112,13 @@ BEGIN
             CROSS JOIN LATERAL (SELECT line_of(entry, lane, d.failures) AS line FROM job WHERE job.id = d.job_id LIMIT 1) j
         ), recorded AS (
             INSERT INTO attempt (job_id, attempt, event, claimed_at, ended_at, worker, late, token, code, message, traceback)
-            SELECT d.job_id, d.attempt, d.event, d.claimed_at, v_now, d.worker, d.late, CASE WHEN NOT p_reap THEN d.token END, d.code,
+            SELECT d.job_id, d.attempt, d.event, d.claimed_at, v_now, d.worker, d.late, CASE WHEN v_holder THEN d.token END, d.code,
                 d.message, d.traceback
             FROM done d WHERE d.event <> 'succeeded'
         ), logged AS (
             INSERT INTO event (job_id, at, attempt, event, state, actor, detail)
             SELECT d.job_id, v_now, d.attempt, d.event, d.state,
-                CASE WHEN p_reap THEN 'reaper' ELSE (SELECT w.name FROM worker w WHERE w.no = d.worker) END,
+                CASE WHEN p_reap THEN 'reaper' WHEN v_holder THEN (SELECT w.name FROM worker w WHERE w.no = d.worker) ELSE p_actor END,
                 brief(concat_ws(': ', d.code, nullif(d.message, '')))
             FROM (SELECT * FROM done WHERE event <> 'succeeded' ORDER BY n) d
         ), counted AS (

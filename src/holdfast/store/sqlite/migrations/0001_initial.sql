@@ -159,6 +159,8 @@ CREATE TABLE holdfast_attempt (
     traceback TEXT,
     PRIMARY KEY (job_id, attempt)
 );
+-- for the newest failures; attempts that simply succeeded are not here
+CREATE INDEX holdfast_attempt_failed ON holdfast_attempt (ended_at, job_id, attempt) WHERE code IS NOT NULL;
 
 CREATE TABLE holdfast_event (
     job_id BLOB NOT NULL,
@@ -256,6 +258,7 @@ CREATE TABLE holdfast_worker (
     offline_at INTEGER,
     disabled_at INTEGER,
     disabled_by TEXT NOT NULL DEFAULT '',
+    draining_at INTEGER,
     counters TEXT NOT NULL DEFAULT '{}',
     capabilities TEXT,
     info TEXT NOT NULL
@@ -273,5 +276,56 @@ CREATE TABLE holdfast_schedule (
     last_at INTEGER,
     last_job BLOB CHECK (length(last_job) = 16)
 ) WITHOUT ROWID;
+
+-- Of a key's secret only its SHA-256. `queues` and `actions` are JSON lists; NULL: all.
+CREATE TABLE holdfast_key (
+    id TEXT NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    role TEXT NOT NULL CHECK (role IN ({roles})),
+    digest TEXT NOT NULL,
+    queues TEXT,
+    actions TEXT,
+    created_by TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER,
+    revoked_by TEXT NOT NULL DEFAULT '',
+    used_at INTEGER
+);
+
+-- Who did what to what. Lines are added, never changed.
+CREATE TABLE holdfast_audit (
+    no INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    targets TEXT NOT NULL,
+    count INTEGER NOT NULL CHECK (count >= 0),
+    detail TEXT NOT NULL
+);
+CREATE TRIGGER holdfast_audit_update BEFORE UPDATE ON holdfast_audit
+BEGIN
+    SELECT RAISE(ABORT, 'lines of the audit log are never changed');
+END;
+CREATE TRIGGER holdfast_audit_delete BEFORE DELETE ON holdfast_audit
+BEGIN
+    SELECT RAISE(ABORT, 'lines of the audit log are never deleted');
+END;
+
+-- Attempts added up by how they ended, over minutes, hours and all time (`at` is NULL). Histograms are JSON lists.
+CREATE TABLE holdfast_figure (
+    grain TEXT NOT NULL CHECK (grain IN ({grains})),
+    at INTEGER,
+    queue TEXT NOT NULL,
+    task TEXT NOT NULL,
+    event TEXT NOT NULL,
+    code TEXT NOT NULL,
+    count INTEGER NOT NULL CHECK (count >= 0),
+    waited REAL NOT NULL,
+    ran REAL NOT NULL,
+    waits TEXT NOT NULL,
+    runs TEXT NOT NULL
+);
+CREATE UNIQUE INDEX holdfast_figure_key ON holdfast_figure (grain, coalesce(at, 0), queue, task, event, code);
 
 INSERT INTO holdfast_meta (one, version, number) VALUES (1, 0, 0);

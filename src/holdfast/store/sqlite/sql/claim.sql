@@ -35,12 +35,14 @@ SELECT
     max(claim.lease),
     json_group_array(json_array(
         claim.seq, claim.attempt, claim.failures, claim.task, claim.queue, claim.priority, claim.lane, claim.policy,
-        claim.created_at, hex(claim.chain_id), claim.trace, claim.blockers, claim.start_by, claim.args
+        claim.created_at, hex(claim.chain_id), claim.trace, claim.blockers, claim.start_by, claim.ready_at,
+        claim.args
     ))
 FROM (
     SELECT
         ready.seq, ready.job_id, ready.attempt, ready.failures, job.task, job.queue, job.priority, job.lane, job.lease, job.policy,
         job.created_at, job.chain_id, job.trace, job.blockers, deadline.start_by,
+        nullif(ready.ready_at, job.created_at) AS ready_at,
         iif(length(job.args) <= :wide, job.args, NULL) AS args
     FROM holdfast_ready AS ready
     CROSS JOIN holdfast_job AS job ON job.id = ready.job_id

@@ -3,3 +3,6 @@ SELECT job_id, state, finished_at, continued_by IS NOT NULL FROM holdfast_archiv
 
 -- name: signals
 DELETE FROM holdfast_signal WHERE emitted_at < ?
+
+-- name: figures
+DELETE FROM holdfast_figure WHERE grain = ? AND coalesce(at, 0) < ?

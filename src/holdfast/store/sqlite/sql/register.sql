@@ -4,4 +4,4 @@ INSERT INTO holdfast_worker (id, name, kind, version, slots, capabilities, info,
 VALUES (:id, :name, :kind, :version, :slots, :capabilities, :info, :now)
 ON CONFLICT (id) DO UPDATE SET
     name = excluded.name, kind = excluded.kind, version = excluded.version, slots = excluded.slots,
-    capabilities = excluded.capabilities, info = excluded.info, heartbeat_at = :now, offline_at = NULL
+    capabilities = excluded.capabilities, info = excluded.info, heartbeat_at = :now, offline_at = NULL, draining_at = NULL

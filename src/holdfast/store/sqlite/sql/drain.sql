@@ -1,0 +1,2 @@
+-- name: worker
+UPDATE holdfast_worker SET draining_at = coalesce(draining_at, ?) WHERE id = ?

@@ -1,0 +1,2 @@
+-- name: line
+INSERT INTO holdfast_audit (at, actor, action, targets, count, detail) VALUES (?, ?, ?, ?, ?, ?)
