@@ -11,10 +11,11 @@ from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
+from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
     from uuid import UUID
-
-    from starlette.datastructures import FormData
 
     from holdfast.server.context import Context
     from holdfast.server.ui.sessions import Sessions
@@ -57,7 +56,8 @@ POLICY: Final = "; ".join(
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # no other site learns an address; with "no-referrer" browsers would hide from this server too where a form came from
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
@@ -117,7 +117,7 @@ class Visit:
     ui: Ui
     request: Request
     principal: Principal | None
-    form: FormData | None = None
+    form: ImmutableMultiDict[str, str] | None = None
 
     @property
     def store(self) -> Store:
@@ -216,7 +216,7 @@ class Visit:
 
     def back(self, default: str) -> str:
         """Return the page that an action was begun on, as its form says; never one of another site."""
-        to = str((self.form or {}).get("back", ""))
+        to = self.field("back")
         root = str(self.request.scope.get("root_path", ""))
         parts = urlsplit(to)
         own = to.startswith(f"{root}/") and not to.startswith("//") and "\\" not in to and not parts.netloc and not parts.scheme
@@ -224,8 +224,7 @@ class Visit:
 
     def field(self, name: str) -> str:
         """Return what a form says."""
-        value = (self.form or {}).get(name, "")
-        return value if isinstance(value, str) else ""
+        return "" if self.form is None else self.form.get(name, "")
 
     def told(self, jobs: Iterable[UUID] = (), queues: Iterable[str] = ()) -> None:
         """Have workers and open pages hear of what was changed."""
@@ -277,7 +276,7 @@ async def _answered(ui: Ui, request: Request, handler: Handler, right: Right | N
                 return _to_login(visit)
             visit.need(right)
         if request.method == "POST":
-            visit.form = await request.form(max_fields=MOST_FORM_FIELDS, max_files=0)
+            visit.form = await _form(visit)
         return await handler(visit)
     except Problem as problem:
         return _problem(visit, problem.status, problem.what, problem.fix)
@@ -327,6 +326,21 @@ def _check_origin(request: Request) -> None:
         )
 
 
+async def _form(visit: Visit) -> ImmutableMultiDict[str, str]:
+    """Read what a form sends, and no more than the server takes."""
+    limit = visit.ui.context.settings.body_limit
+    body = b""
+    async for part in visit.request.stream():
+        body += part
+        if len(body) > limit:
+            raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"This form is larger than the {limit:,} bytes that are taken.")
+    try:
+        fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FORM_FIELDS)
+    except ValueError as error:
+        raise Mistake(f"this form cannot be read: {error}") from None
+    return ImmutableMultiDict(fields)
+
+
 def _to_login(visit: Visit) -> Response:
     to = visit.link("/login")
     if visit.is_fragment:
@@ -349,7 +363,7 @@ def _away(visit: Visit, why: str) -> Response:
     what = "The store does not answer."
     fix = f"Nothing here is lost: jobs are where they were. {why}"
     return _banner(visit, status, what, fix) if visit.is_fragment else visit.render(
-        "problem.html", title=what, status=int(status), what=what, fix=fix
+        "problem.html", title=what, status=int(status), number=int(status), what=what, fix=fix
     )
 
 

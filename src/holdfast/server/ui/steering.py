@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from msgspec.structs import replace
+from starlette.datastructures import ImmutableMultiDict
 
 from holdfast.core.states import LIVE, TERMINAL, State
 from holdfast.finding import Mistake
@@ -107,14 +108,13 @@ async def act(visit: Visit) -> Response:
     """Do it, and say what became of it."""
     verb = _verb(visit.field("verb"))
     visit.need(Right.STEER)
-    form = visit.form or {}
     before = visit.field("before")
     try:
         moment = datetime.fromisoformat(before) if before else await visit.store.now()
     except ValueError:
         raise Mistake(f"{before!r} is no time") from None
-    listed = [str(one) for one in visit.form.getlist("job")] if visit.form is not None else []
-    ids, more, _ = await _chosen(visit, verb, listed, _choice({name: str(form[name]) for name in form}), moment)
+    form = visit.form if visit.form is not None else ImmutableMultiDict[str, str]()
+    ids, more, _ = await _chosen(visit, verb, form.getlist("job"), _choice(form), moment)
     answers = await steer(visit, verb, ids)
     said = told(verb, answers) + (f" There are more: {CAP:,} were taken; do it again for the rest." if more else "")
     return visit.go(visit.back("/jobs"), said)
