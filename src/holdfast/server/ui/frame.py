@@ -252,6 +252,7 @@ def make_templates() -> Templates:
         pretty=shown.pretty,
         one_line=shown.one_line,
         plain=shown.plain,
+        cause=shown.cause,
         moment=shown.moment,
     )
     return templates

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from holdfast.server.ui.shown import short
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
@@ -63,7 +61,7 @@ def graph(steps: Sequence[JobView], blockers: Mapping[UUID, Sequence[BlockerView
             middle = base + HEIGHT // 2
             drawn.lines.append(f"M{x - GAP_X} {middle}H{x - 7}")
         _above(drawn, blockers.get(step.id, ()), x, base)
-        drawn.boxes.append(Box(x, base, cut(step.task), step.task, step.shown, short(step.id), f"/jobs/{step.id}"))
+        drawn.boxes.append(Box(x, base, cut(step.task), step.task, step.shown, step.id.hex[-6:], f"/jobs/{step.id}"))
     return drawn
 
 
@@ -71,11 +69,11 @@ def _above(drawn: Graph, found: Sequence[BlockerView], x: int, base: int) -> Non
     shown = list(found[:MOST_BLOCKERS])
     for place, one in enumerate(shown):
         y = base - (place + 1) * (HEIGHT + GAP_Y)
-        side = x + 14 + 10 * place
+        side = x + 20 + 20 * place
         drawn.lines.append(f"M{side} {y + HEIGHT}V{base - 7}")
         name = one.task or "gone"
         state = "gone" if one.state is None else str(one.state)
-        drawn.boxes.append(Box(x, y, cut(name), name, state, short(one.chain_id), f"/chains/{one.chain_id}", blocker=True))
+        drawn.boxes.append(Box(x, y, cut(name), name, state, one.chain_id.hex[-6:], f"/chains/{one.chain_id}", blocker=True))
     if rest := len(found) - len(shown):
         y = base - (len(shown) + 1) * (HEIGHT + GAP_Y)
         drawn.boxes.append(Box(x, y, f"{rest} more", f"{rest} more chains", "blocked", "see the job", "", blocker=True))

@@ -80,7 +80,7 @@ async def groups(visit: Visit, now: datetime) -> list[Group]:
         if not visit.may(Right.LOOK, failure.queue):
             continue
         kind = kind_of(failure)
-        group = found.setdefault(kind, Group(*kind, message=shown.plain(failure.error.message), latest=failure.at))
+        group = found.setdefault(kind, Group(*kind, message=shown.cause(failure.error)[1], latest=failure.at))
         group.count += 1
         group.jobs[failure.job_id] = None
     return sorted(found.values(), key=lambda group: -group.count)
@@ -95,7 +95,7 @@ async def failed_of(visit: Visit, kind: tuple[str, str, str], now: datetime) -> 
 
 def kind_of(failure: FailureView) -> tuple[str, str, str]:
     """Return what tells one kind of failure from another."""
-    return failure.task, failure.error.code, shown.plain(shown.top_frame(failure.error.traceback))
+    return failure.task, shown.cause(failure.error)[0], shown.plain(shown.top_frame(failure.error.traceback))
 
 
 def scoped(visit: Visit, stats: Stats) -> Stats:

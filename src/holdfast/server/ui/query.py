@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.states import State
 from holdfast.finding import Mistake, job_filter
+from holdfast.server.ui.shown import cause
 from holdfast.store.port import JobFilter
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class Search:
 
     def matches(self, job: JobView) -> bool:
         """Tell whether a job that the store found is meant: it does not look at codes of errors."""
-        return self.error is None or (job.error is not None and job.error.code.casefold() == self.error.casefold())
+        if self.error is None or job.error is None:
+            return self.error is None
+        return self.error.casefold() in (job.error.code.casefold(), cause(job.error)[0].casefold())
 
     @property
     def counted(self) -> bool:

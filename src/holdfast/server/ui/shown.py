@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from markupsafe import Markup, escape
 
+from holdfast.core.outcome import RETRIES_EXHAUSTED
 from holdfast.core.redact import MASK, looks_secret, redact
 from holdfast.core.spans import span
 
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
+    from holdfast.core.outcome import Error
+
 LONGEST: Final = 100_000
 """Characters of JSON that a page shows."""
 SUMMARY: Final = 160
+LAST: Final = "; the last one with "
 WIDE: Final = 72
 """Characters up to which a list or an object stays on one line."""
 
@@ -94,6 +98,15 @@ def pretty(text: str, redacted: Iterable[str]) -> Markup:
 def plain(text: str) -> str:
     """Return a text of an error or a log without secrets."""
     return redact(text)
+
+
+def cause(error: Error) -> tuple[str, str]:
+    """Return code and message of what went wrong: that there is no attempt left says less than how the last one failed."""
+    if error.code == RETRIES_EXHAUSTED:
+        code, colon, message = error.message.partition(LAST)[2].partition(": ")
+        if colon:
+            return code, redact(message)
+    return error.code, redact(error.message)
 
 
 def top_frame(traceback: str) -> str:
