@@ -19,6 +19,7 @@ from holdfast.server.context import Context
 from holdfast.server.principal import Principal
 from holdfast.server.settings import ServerSettings
 from holdfast.server.ui import Sessions, ui_routes
+from holdfast.server.ui.live import Live
 from holdfast.store.port import Key, Role
 from holdfast.system import SystemEnvironment
 
@@ -50,6 +51,7 @@ class Dashboard:
     app: Starlette
     context: Context
     sessions: Sessions
+    live: Live
 
     @property
     def store(self) -> Store:
@@ -81,10 +83,11 @@ def make(adapters: Adapters, settings: ServerSettings | None = None) -> Dashboar
             await notifier.close()
             await store.close()
 
-    routes = ui_routes(context, sessions)
+    live = Live(store, notifier, environment)
+    routes = ui_routes(context, sessions, live)
     if settings.prefix:
         routes = [Mount(settings.prefix, routes=routes)]
-    return Dashboard(Starlette(routes=routes, lifespan=lifespan), context, sessions)
+    return Dashboard(Starlette(routes=routes, lifespan=lifespan), context, sessions, live)
 
 
 @dataclass
@@ -118,12 +121,21 @@ def served(adapters: Adapters, settings: ServerSettings | None = None) -> Iterat
                 await asyncio.sleep(0.005)
             started.set()
 
+    async def end() -> None:
+        """Have connections close, and sse-starlette's watch for the end of the server end."""
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0.01)
+
     def work() -> None:
         asyncio.set_event_loop(serving.loop)
         serving.loop.run_until_complete(serve())
-        for task in asyncio.all_tasks(serving.loop):  # sse-starlette's watch for the end of a server
-            task.cancel()
-        serving.loop.run_until_complete(asyncio.sleep(0))
+        serving.loop.run_until_complete(end())
+        serving.loop.run_until_complete(serving.loop.shutdown_asyncgens())
         serving.loop.close()
 
     thread = threading.Thread(target=work, name="dashboard")

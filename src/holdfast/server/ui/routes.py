@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FETCHED: Final = ("htmx.js", "uplot.js", "uplot.css")
 
 
-def ui_routes(context: Context, sessions: Sessions) -> list[BaseRoute]:
+def ui_routes(context: Context, sessions: Sessions, live: Live | None = None) -> list[BaseRoute]:
     """Return the routes of the dashboard. Those of `sessions` come in where the context's door asks them."""
     missing = [name for name in FETCHED if not (STATIC / "vendor" / name).is_file()]
     if missing:
@@ -32,7 +32,7 @@ def ui_routes(context: Context, sessions: Sessions) -> list[BaseRoute]:
             f"the dashboard's files {', '.join(missing)} are missing: they are fetched when Holdfast is installed from its "
             "source. Install it again: pip install -e . (./dev setup does so)"
         )
-    live = Live(context.store, context.notifier, context.environment)
+    live = live or Live(context.store, context.notifier, context.environment)
     ui = Ui(context, sessions, live, make_templates(), tails={})
     look, steer = Right.LOOK, Right.STEER
     return [
