@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from holdfast.store.port import Store
 
+THREADS = 2
 SECRET = "the secret of the admin, long enough"
 
 
@@ -133,9 +135,11 @@ def served(adapters: Adapters, settings: ServerSettings | None = None) -> Iterat
 
     def work() -> None:
         asyncio.set_event_loop(serving.loop)
+        serving.loop.set_default_executor(_warm())
         serving.loop.run_until_complete(serve())
         serving.loop.run_until_complete(end())
         serving.loop.run_until_complete(serving.loop.shutdown_asyncgens())
+        serving.loop.run_until_complete(serving.loop.shutdown_default_executor())
         serving.loop.close()
 
     thread = threading.Thread(target=work, name="dashboard")
@@ -147,3 +151,11 @@ def served(adapters: Adapters, settings: ServerSettings | None = None) -> Iterat
         server.should_exit = True
         thread.join(20)
         listener.close()
+
+
+def _warm() -> ThreadPoolExecutor:
+    """Return threads that are all there from the beginning: those that begin within a test would be taken for a leak."""
+    executor = ThreadPoolExecutor(THREADS)
+    together = threading.Barrier(THREADS)
+    list(executor.map(lambda _: together.wait(), range(THREADS)))
+    return executor

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,11 +24,11 @@ from holdfast.notify.port import Hint
 from holdfast.server.principal import Principal, Right
 from holdfast.server.settings import is_loopback
 from holdfast.server.ui import query, shown
+from holdfast.server.ui.files import fingerprint
 from holdfast.server.ui.live import Live
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
     from uuid import UUID
 
     from holdfast.server.context import Context
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.server")
 
 HERE: Final = Path(__file__).parent
-STATIC: Final = HERE / "static"
 POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -258,12 +255,6 @@ def make_templates() -> Templates:
     return templates
 
 
-@lru_cache
-def fingerprint(name: str) -> str:
-    """Return what changes with the content of a file of the dashboard."""
-    return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
-
-
 async def _answered(ui: Ui, request: Request, handler: Handler, right: Right | None) -> Response:
     """Let in who may, and turn whatever goes wrong into a page that says so."""
     visit = Visit(ui, request, None)
@@ -393,8 +384,3 @@ def _sentence(error: Exception) -> str:
 
 def _a(role: str) -> str:
     return f"an {role}" if role[0] in "aeiou" else f"a {role}"
-
-
-def spread(now: datetime, then: datetime | None) -> float:
-    """Return the seconds between two moments, never below none."""
-    return 0.0 if then is None else max(0.0, (now - then).total_seconds())

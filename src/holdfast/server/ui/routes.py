@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
 from holdfast.errors import BadSetting
 from holdfast.server.principal import Right
 from holdfast.server.ui import access, chains, fleet, job, jobs, overview, schedules, steering, streaming
-from holdfast.server.ui.frame import STATIC, Ui, make_templates
+from holdfast.server.ui.files import STATIC, files
+from holdfast.server.ui.frame import Ui, make_templates
 from holdfast.server.ui.live import Live
 
 if TYPE_CHECKING:
-    from starlette.responses import Response
     from starlette.routing import BaseRoute
-    from starlette.types import Scope
 
     from holdfast.server.context import Context
     from holdfast.server.ui.sessions import Sessions
@@ -64,16 +62,5 @@ def ui_routes(context: Context, sessions: Sessions, live: Live | None = None) ->
         ui.page("/keys", access.add_key, Right.KEYS, "POST"),
         ui.page("/keys/{key_id}/revoke", access.ask_revoke, Right.KEYS),
         ui.page("/keys/{key_id}/revoke", access.revoke_key, Right.KEYS, "POST"),
-        Mount("/static", _Files(directory=STATIC), name="ui:static"),
+        Route("/static/{name:path}", files(STATIC), name="ui:static"),
     ]
-
-
-class _Files(StaticFiles):
-    """The files of the dashboard. An address names a content, so browsers keep it for good."""
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        if b"v=" in scope.get("query_string", b""):
-            response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-        return response
