@@ -11,13 +11,12 @@ from starlette.testclient import TestClient
 
 from holdfast.connect import Adapters
 from holdfast.server.settings import ServerSettings
-from holdfast.store.port import Role
 from tests.server.ui.serving import SECRET, Dashboard, make
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.store.port import Store
+    from holdfast.store.port import Role, Store
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from holdfast.connect import Adapters
 from holdfast.server import keys
 from holdfast.server.context import Context
 from holdfast.server.principal import Principal
@@ -23,15 +21,16 @@ from holdfast.server.ui import Sessions, ui_routes
 from holdfast.server.ui.live import Live
 from holdfast.store.port import Key, Role
 from holdfast.system import SystemEnvironment
+from tests.support.until import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from starlette.requests import HTTPConnection
 
+    from holdfast.connect import Adapters
     from holdfast.store.port import Store
 
-THREADS = 2
 SECRET = "the secret of the admin, long enough"
 
 
@@ -72,9 +71,7 @@ def make(adapters: Adapters, settings: ServerSettings | None = None) -> Dashboar
     environment, store, notifier = SystemEnvironment(), adapters.store(), adapters.notifier()
     sessions = Sessions(store, environment, settings)
     door = SimpleDoor(settings, sessions)
-    context = Context(
-        store=store, notifier=notifier, environment=environment, settings=settings, door=door, version="0.1.0"
-    )
+    context = Context(store=store, notifier=notifier, environment=environment, settings=settings, door=door, version="0.1.0")
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -119,8 +116,7 @@ def served(adapters: Adapters, settings: ServerSettings | None = None) -> Iterat
     async def serve() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve([listener]))
-            while not server.started:
-                await asyncio.sleep(0.005)
+            await until(lambda: asyncio.sleep(0, server.started))
             started.set()
 
     async def end() -> None:
@@ -135,11 +131,9 @@ def served(adapters: Adapters, settings: ServerSettings | None = None) -> Iterat
 
     def work() -> None:
         asyncio.set_event_loop(serving.loop)
-        serving.loop.set_default_executor(_warm())
         serving.loop.run_until_complete(serve())
         serving.loop.run_until_complete(end())
         serving.loop.run_until_complete(serving.loop.shutdown_asyncgens())
-        serving.loop.run_until_complete(serving.loop.shutdown_default_executor())
         serving.loop.close()
 
     thread = threading.Thread(target=work, name="dashboard")
@@ -151,11 +145,3 @@ def served(adapters: Adapters, settings: ServerSettings | None = None) -> Iterat
         server.should_exit = True
         thread.join(20)
         listener.close()
-
-
-def _warm() -> ThreadPoolExecutor:
-    """Return threads that are all there from the beginning: those that begin within a test would be taken for a leak."""
-    executor = ThreadPoolExecutor(THREADS)
-    together = threading.Barrier(THREADS)
-    list(executor.map(lambda _: together.wait(), range(THREADS)))
-    return executor

@@ -26,12 +26,13 @@ from holdfast.store.port import Role, Worker
 from tests.server.ui.browser import ARGS, axe, chromium
 from tests.server.ui.serving import SECRET, Served, served
 from tests.server.ui.world import Shop, shop
+from tests.support.until import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
     from uuid import UUID
 
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -43,8 +44,9 @@ HOSTILE = (
     "w" * 190,
     "'\"`{{7*7}}</script><svg onload=alert(1)>",
 )
-WIDE, NARROW = {"width": 1360, "height": 850}, {"width": 380, "height": 800}
-PICTURED = ("overview", "jobs", "job", "failed-job", "confirm", "queues", "workers", "schedules", "chains", "chain", "audit", "keys")
+WIDE: ViewportSize = {"width": 1360, "height": 850}
+NARROW: ViewportSize = {"width": 380, "height": 800}
+UNPICTURED = {"nothing", "finished-chain"}
 expect.set_options(timeout=15_000)
 
 
@@ -82,13 +84,11 @@ class Stage:
         return found
 
     def ended(self, *jobs: UUID) -> None:
-        async def work() -> None:
-            async with asyncio.timeout(20):
-                for job in jobs:
-                    while (view := (await self.serving.dashboard.store.get([job]))[0]) is None or view.finished_at is None:
-                        await asyncio.sleep(0.01)
+        self.do(until(lambda: self.have_ended(jobs)))
 
-        self.do(work())
+    async def have_ended(self, jobs: Sequence[UUID]) -> bool:
+        views = await self.serving.dashboard.store.get(jobs)
+        return all(view is not None and view.finished_at is not None for view in views)
 
     def open(self, gate: str) -> None:
         async def work() -> None:
@@ -96,9 +96,13 @@ class Stage:
 
         self.do(work())
 
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.heard.append(message.text)
+
     def page(self, path: str = "/") -> Page:
         page = self.context.new_page()
-        page.on("console", lambda message: message.type in ("error", "warning") and self.heard.append(message.text))
+        page.on("console", self._hear)
         page.on("pageerror", lambda error: self.heard.append(str(error)))
         page.goto(f"{self.url}{path}")
         return page
@@ -137,9 +141,7 @@ def start(serving: Served, app: Holdfast, **options: Any) -> Callable[[], None]:
 def browser() -> Iterator[Browser]:
     found = chromium()
     with sync_playwright() as playwright:
-        one = playwright.chromium.launch(
-            executable_path=found.path, args=list(ARGS), env={**os.environ, **found.variables}
-        )
+        one = playwright.chromium.launch(executable_path=found.path, args=list(ARGS), env={**os.environ, **found.variables})
         yield one
         one.close()
 
@@ -373,8 +375,8 @@ def test_everything_can_be_done_by_keyboard(stage: Stage) -> None:
     page.wait_for_load_state()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.keyboard.press("t")
-    for key, title in (("o", "Overview"), ("q", "Queues"), ("w", "Workers"), ("s", "Schedules"), ("c", "Chains"), ("a", "Audit")):
-        page.keyboard.type(f"g{key}")
+    for title in ("Overview", "Queues", "Workers", "Schedules", "Chains", "Audit"):
+        page.keyboard.type(f"g{title[0].lower()}")
         expect(page.locator("h1")).to_have_text(title)
         page.wait_for_load_state()
 
@@ -401,12 +403,13 @@ def furnish(stage: Stage) -> dict[str, str]:
         await task("mail.send").options(delay=3600).enqueue("initech", 99)
         await store.pause("reports", by="ada", reason="the disk is being replaced")
         await task("report.build").enqueue()
-        async with asyncio.timeout(20):
-            for handle in [*mails, rows]:
-                while (await store.get([handle.id]))[0].finished_at is None:  # type: ignore[union-attr]
-                    await asyncio.sleep(0.01)
-            while (await store.get([film.id]))[0].progress is None:  # type: ignore[union-attr]
-                await asyncio.sleep(0.01)
+        await until(lambda: stage.have_ended([handle.id for handle in [*mails, rows]]))
+
+        async def progressed() -> bool:
+            view = (await store.get([film.id]))[0]
+            return view is not None and view.progress is not None
+
+        await until(progressed)
         await stage.serving.dashboard.key("ci", Role.CLIENT)
         await stage.serving.dashboard.key("ada", Role.OPERATOR, queues=("mail", "video"))
         await done.result(timeout=10)
@@ -443,23 +446,24 @@ def furnished(shown: Stage) -> Iterator[dict[str, str]]:
 
 def test_no_page_has_a_barrier_or_an_error(stage: Stage, furnished: dict[str, str], request: pytest.FixtureRequest) -> None:
     """By axe: all of its rules in light; in dark, which changes colours alone, those about colours."""
-    script = axe()
+    script, pictures = axe(), request.config.getoption("--screenshots")
     stage.context.clear_cookies(name="holdfast_theme")  # the system's theme, not one that was chosen
     page = stage.page("/")
     found, grounds = [], set()
     for name, path in furnished.items():
         page.goto(f"{stage.url}{path}")
         page.locator("h1").wait_for()
-        page.keyboard.press("p")
+        if not pictures:
+            page.keyboard.press("p")
         page.evaluate(script)
         for theme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
             page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
             grounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
             answer = page.evaluate("(rules) => axe.run(document, {resultTypes: ['violations'], ...rules})", rules)
             found += [f"{name}, {theme}: {one['id']} {one['nodes'][0]['target']} {one['help']}" for one in answer["violations"]]
-            if request.config.getoption("--screenshots") and name in PICTURED:
+            if pictures and name not in UNPICTURED:
                 page.wait_for_timeout(400)
-                page.screenshot(path=IMAGES / f"dashboard-{name}{'-dark' if theme == 'dark' else ''}.png")
+                (IMAGES / f"dashboard-{name}{'-dark' if theme == 'dark' else ''}.png").write_bytes(page.screenshot())
         page.emulate_media(color_scheme="light")
     stage.heard[:] = [text for text in stage.heard if "404" not in text]
     assert found == []
@@ -473,7 +477,7 @@ def test_the_login_has_no_barrier(stage: Stage, browser: Browser, request: pytes
     page.evaluate(axe())
     assert page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"] == []
     if request.config.getoption("--screenshots"):
-        page.screenshot(path=IMAGES / "dashboard-login.png")
+        (IMAGES / "dashboard-login.png").write_bytes(page.screenshot())
     context.close()
 
 
@@ -485,7 +489,7 @@ def test_pages_fit_a_narrow_screen(stage: Stage, furnished: dict[str, str], requ
         page.goto(f"{stage.url}{path}")
         widths[name] = page.evaluate("document.documentElement.scrollWidth")
         if request.config.getoption("--screenshots") and name == "overview":
-            page.screenshot(path=IMAGES / "dashboard-narrow.png")
+            (IMAGES / "dashboard-narrow.png").write_bytes(page.screenshot())
     stage.heard[:] = [text for text in stage.heard if "404" not in text]
     assert {name: width for name, width in widths.items() if width > NARROW["width"]} == {}
 

@@ -13,7 +13,6 @@ import pytest
 
 from holdfast.core.figures import EMPTY, Figure
 from holdfast.core.job import NewJob
-from holdfast.core.lease import Lease
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
@@ -27,6 +26,8 @@ from tests.server.ui.serving import SECRET
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
+
+    from holdfast.core.lease import Lease
 
 WORLD = SystemEnvironment()
 PAGES = ("/", "/jobs", "/queues", "/workers", "/schedules", "/chains", "/audit", "/keys")
@@ -140,7 +141,9 @@ def test_the_open_page_asks_for_its_content_alone(place: Place) -> None:
 
 
 def test_a_job_shows_exact_numbers_and_no_secrets(place: Place) -> None:
-    args = '{"big": 12345678901234567890123, "exact": 0.10000000000000000000001, "api_key": "sk", "iban": {"de": 1}, "a": [1e400]}'
+    args = (
+        '{"big": 12345678901234567890123, "exact": 0.10000000000000000000001, "api_key": "sk", "iban": {"a": 1}, "l": [1e400]}'
+    )
     (job,) = enqueue(place, new(args=args))
     page = html.unescape(place.client.get(f"/jobs/{job}").text)
     for text in ("12345678901234567890123", "0.10000000000000000000001", "1e400"):
@@ -160,9 +163,7 @@ def test_a_job_shows_its_attempts_log_and_traceback(place: Place) -> None:
     async def run() -> Lease:
         worker = Worker(id=WORLD.job_id(), name="w-<1>", slots=1)
         await place.store.register(worker)
-        (claimed,) = await place.store.claim(
-            ClaimRequest(worker=worker.id, tasks=frozenset({"mail.send"}), limit=1, look=True)
-        )
+        (claimed,) = await place.store.claim(ClaimRequest(worker=worker.id, tasks=frozenset({"mail.send"}), limit=1, look=True))
         await place.store.log([LogLine(lease=claimed.lease, message=f"line {number}") for number in range(1500)])
         trace = 'Traceback\n  File "/srv/app/mail.py", line 7, in send\n    raise Oops'
         await place.store.settle([Settlement(lease=claimed.lease, write=write(Event.FAIL, Error("OOPS", "no", trace)))])
@@ -194,7 +195,8 @@ def test_charts_have_the_figures_of_their_window(place: Place) -> None:
     assert '"succeeded":[0.0,0.0,' in page
     assert re.search(r'"succeeded":\[[0.,]*4\.0', page)
     for window in ("6h", "7d"):
-        assert re.search(r'"succeeded":\[[0.,]+[1-9]|0\.[0-9]*[1-9]', html.unescape(place.client.get(f"/?window={window}").text))
+        page = html.unescape(place.client.get(f"/?window={window}").text)
+        assert re.search(r'"succeeded":\[[0.,]+[1-9]', page)
 
 
 # -- coming in -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A small shop whose jobs do everything a dashboard shows: succeed, fail, wait, run for long, log, continue, wait for others."""
+"""A small shop whose jobs do what a dashboard shows: succeed, fail, wait, run for long, log, continue, wait for others."""
 
 from __future__ import annotations
 

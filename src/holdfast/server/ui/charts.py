@@ -69,6 +69,8 @@ async def charts(store: Store, window: Window, now: datetime, seen: Callable[[st
     times = [first + index * window.step for index in range(window.steps)]
     figures = [steps.get(at, ()) for at in times]
     per_minute = 60 / window.step
+    if times[-1] not in steps:  # it has just begun, and nothing was added up yet: that is no standstill
+        times, figures = times[:-1], figures[:-1]
     counts = {
         name: [sum(figure.count for figure in step if figure.event in events) * per_minute for step in figures]
         for name, events in (("succeeded", SUCCEEDED), ("failed", FAILED), ("retried", RETRIED))

@@ -55,7 +55,7 @@ def _hours(hour: str, *, by_minutes: bool) -> str:
         return f" of every {step[1]} hours"
     if span := _RANGE.fullmatch(hour):
         every = f", every {span[3]} hours" if span[3] else ""
-        return f" from {int(span[1]):02}:00 to {int(span[2]):02}:59{every}" if span[1].isdecimal() and span[2].isdecimal() else ""
+        return f" from {span[1]:0>2}:00 to {span[2]:0>2}:59{every}"
     hours = _numbers(hour)
     return f" of the hours {_joined(hours)}" if hours else f" of the hours {hour}"
 

@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
 from starlette.datastructures import ImmutableMultiDict
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -25,30 +24,24 @@ from holdfast.server.principal import Principal, Right
 from holdfast.server.settings import is_loopback
 from holdfast.server.ui import query, shown
 from holdfast.server.ui.files import fingerprint
-from holdfast.server.ui.live import Live
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
+    from starlette.requests import Request
+
     from holdfast.server.context import Context
+    from holdfast.server.ui.live import Live
     from holdfast.server.ui.sessions import Sessions
     from holdfast.store.port import JobView, Store
 
 logger = logging.getLogger("holdfast.server")
 
 HERE: Final = Path(__file__).parent
-POLICY: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,
@@ -157,7 +150,9 @@ class Visit:
         text = f"?{urlencode(given, doseq=True)}" if given else ""
         return f"{self.request.scope.get('root_path', '')}{quote(path)}{text}"
 
-    def render(self, template: str, *, title: str, section: str = "", status: int = 200, still: bool = False, **data: Any) -> Response:
+    def render(
+        self, template: str, *, title: str, section: str = "", status: int = 200, still: bool = False, **data: Any
+    ) -> Response:
         """Return a page; of one that is open already, only what may have changed. One that is `still` does not change."""
         said = "" if self.is_fragment else _said(self.request)
         text = self.ui.templates.get_template(template).render(
@@ -241,7 +236,8 @@ def make_templates() -> Templates:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.globals.update(when=shown.when, moment=shown.moment, since=shown.since, token=query.token, with_token=query.with_token)
+    templates.globals.update(when=shown.when, moment=shown.moment, since=shown.since)
+    templates.globals.update(token=query.token, with_token=query.with_token)
     templates.filters.update(
         age=shown.age,
         short=shown.short,
@@ -294,7 +290,7 @@ async def _answered(ui: Ui, request: Request, handler: Handler, right: Right | N
 
 
 def _check_host(visit: Visit) -> None:
-    """Where everybody is let in, only this machine's own names are answered to: a page elsewhere must not borrow the address."""
+    """Where everybody is let in, answer to this machine's own names alone: a page elsewhere must not borrow the address."""
     host = (visit.request.headers.get("host") or "").rpartition("@")[2]
     name = urlsplit(f"//{host}").hostname or ""
     if visit.ui.context.settings.open and not is_loopback(name):
@@ -354,8 +350,10 @@ def _away(visit: Visit, why: str) -> Response:
     status = HTTPStatus.SERVICE_UNAVAILABLE
     what = "The store does not answer."
     fix = f"Nothing here is lost: jobs are where they were. {why}"
-    return _banner(visit, status, what, fix) if visit.is_fragment else visit.render(
-        "problem.html", title=what, status=int(status), number=int(status), what=what, fix=fix
+    return (
+        _banner(visit, status, what, fix)
+        if visit.is_fragment
+        else visit.render("problem.html", title=what, status=int(status), number=int(status), what=what, fix=fix)
     )
 
 

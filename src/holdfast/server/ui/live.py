@@ -49,7 +49,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
             return "The store does not answer."
         counts = {state: self.stats.count(state) for state in (State.READY, State.RUNNING, State.FAILED)}
         live = sum(1 for view in self.workers if view.state is not WorkerState.OFFLINE)
-        return f"{counts[State.READY]} ready, {counts[State.RUNNING]} running, {counts[State.FAILED]} failed, {live} live workers."
+        told = ", ".join(f"{count} {state}" for state, count in counts.items())
+        return f"{told}, {live} live workers."
 
 
 class Mailbox:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.states import State
+from holdfast.core.states import Event, State
 from holdfast.server.principal import Right
 from holdfast.server.ui import charts, shown
 from holdfast.store.port import JobFilter, Stats, WorkerState
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from holdfast.server.ui.frame import Visit
     from holdfast.store.port import FailureView
 
+ASKED_FOR: Final = frozenset({Event.STOP, Event.EXPIRE_CANCEL})
+"""Ends that somebody wanted."""
 FAILING_FOR: Final = timedelta(hours=1)
 MOST_FAILURES: Final = 1000
 SHOWN_GROUPS: Final = 10
@@ -77,7 +79,7 @@ async def groups(visit: Visit, now: datetime) -> list[Group]:
     failures = await visit.store.failures(since=now - FAILING_FOR, limit=MOST_FAILURES)
     found: dict[tuple[str, str, str], Group] = {}
     for failure in failures:
-        if not visit.may(Right.LOOK, failure.queue):
+        if failure.event in ASKED_FOR or not visit.may(Right.LOOK, failure.queue):
             continue
         kind = kind_of(failure)
         group = found.setdefault(kind, Group(*kind, message=shown.cause(failure.error)[1], latest=failure.at))

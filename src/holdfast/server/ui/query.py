@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 from holdfast.core.states import State
 from holdfast.finding import Mistake, job_filter
 from holdfast.server.ui.shown import cause
-from holdfast.store.port import JobFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
     from uuid import UUID
 
-    from holdfast.store.port import JobView, Store
+    from holdfast.store.port import JobFilter, JobView, Store
 
 SEARCHES: Final = 10
 """Looks of a store after which a person should see a page rather than wait for the rest."""
@@ -53,9 +52,7 @@ class Search:
     def counted(self) -> bool:
         """Whether the store's counts, which are by queue and task, are those of this search."""
         where = self.where
-        return self.error is None and not any(
-            (where.tag, where.key, where.chain_id, where.created_from, where.created_before)
-        )
+        return self.error is None and not any((where.tag, where.key, where.chain_id, where.created_from, where.created_before))
 
 
 def parse(text: str, now: datetime, *, states: frozenset[State] | None = None) -> Search:
@@ -118,9 +115,7 @@ async def find(
     return found, after, False
 
 
-async def all_ids(
-    store: Store, search: Search, seen: Callable[[JobView], bool], *, limit: int
-) -> tuple[Sequence[UUID], bool]:
+async def all_ids(store: Store, search: Search, seen: Callable[[JobView], bool], *, limit: int) -> tuple[Sequence[UUID], bool]:
     """Return the ids of the newest matches up to a limit, and whether there are more."""
     found: list[UUID] = []
     after: UUID | None = None

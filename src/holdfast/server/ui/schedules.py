@@ -48,7 +48,7 @@ async def run(visit: Visit) -> Response:
     name = visit.field("name")
     view = next((view for view in await visit.store.schedules() if view.schedule.name == name), None)
     if view is None:
-        raise Problem(HTTPStatus.NOT_FOUND, f"There is no schedule {name!r}.", "The page of the schedules shows those there are.")
+        raise Problem(HTTPStatus.NOT_FOUND, f"There is no schedule {name!r}.", "Those there are stand on their page.")
     job = await _like_the_last(visit, view)
     visit.need(Right.STEER, job.queue)
     await visit.store.enqueue([job])

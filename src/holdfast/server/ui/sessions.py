@@ -152,7 +152,7 @@ class Sessions:
     @staticmethod
     def _bound(kept: dict[str, _Session] | dict[str, list[float]]) -> None:
         while len(kept) > MOST:
-            kept.pop(next(iter(kept)))  # type: ignore[attr-defined]  # both are dicts of str
+            kept.pop(next(iter(kept)))
 
 
 def _principal(key: Key) -> Principal:

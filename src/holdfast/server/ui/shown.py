@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 LONGEST: Final = 100_000
 """Characters of JSON that a page shows."""
 SUMMARY: Final = 160
+NOTHING: Final = "\N{EN DASH}"
 LAST: Final = "; the last one with "
+INDENT: Final = "  "
 WIDE: Final = 72
 """Characters up to which a list or an object stays on one line."""
 
@@ -45,7 +47,7 @@ def since(at: datetime | None, now: datetime) -> float | None:
 def when(at: datetime | None, now: datetime, *, suffix: str = " ago") -> Markup:
     """Return a time as its age, with the time itself for those who ask; the page keeps the age up to date."""
     if at is None:
-        return Markup('<span class="none">–</span>')
+        return Markup('<span class="none">{}</span>').format(NOTHING)
     seconds = (now - at).total_seconds()
     text = f"{age(seconds)}{suffix}" if seconds >= 0 else f"in {age(-seconds)}"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(at.astimezone(UTC).isoformat(), moment(at), text)
@@ -54,7 +56,7 @@ def when(at: datetime | None, now: datetime, *, suffix: str = " ago") -> Markup:
 def age(seconds: float | None) -> str:
     """Return a duration for people; fractions only where they tell something."""
     if seconds is None:
-        return "–"
+        return NOTHING
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
     return span(round(seconds, 1) if seconds < 10 else seconds)  # noqa: PLR2004  as in `span`
@@ -69,7 +71,7 @@ def short(job_id: UUID | str) -> str:
 def number(value: float | None) -> str:
     """Return a count with its thousands apart."""
     if value is None:
-        return "–"
+        return NOTHING
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"  # noqa: PLR2004  small rates need a digit
 
 
@@ -165,17 +167,18 @@ def _flat(value: Any) -> str:
 
 
 def _lay_out(value: Any, depth: int, out: list[Markup]) -> None:
-    inner, outer = Markup("\n" + "  " * (depth + 1)), Markup("\n" + "  " * depth)
+    outer = Markup("\n") + INDENT * depth
+    inner = outer + INDENT
     match value:
         case list() if value and len(_flat(value)) + 2 * depth > WIDE:
             pairs = isinstance(value, _Pairs)
-            out.append(Markup("{" if pairs else "["))
+            out.append(Markup("{") if pairs else Markup("["))
             for index, item in enumerate(value):
                 out.append(Markup(",") + inner if index else inner)
                 if pairs:
                     out.append(_name(item[0]))
                 _lay_out(item[1] if pairs else item, depth + 1, out)
-            out.append(outer + Markup("}" if pairs else "]"))
+            out.append(outer + (Markup("}") if pairs else Markup("]")))
         case _Pairs():
             parts = []
             for name, item in value:

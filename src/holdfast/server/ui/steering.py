@@ -159,7 +159,8 @@ def told(verb: Verb, answers: Mapping[UUID, Answer]) -> str:
         Answer.CHAINED: verb.refused,
     }
     counts = Counter(words[answer] for answer in answers.values())
-    return "; ".join(f"{count:,} {'job' if count == 1 else 'jobs'} {word}" for word, count in counts.items()) or "No job matched."
+    said = [f"{count:,} {'job' if count == 1 else 'jobs'} {word}" for word, count in counts.items()]
+    return "; ".join(said) or "No job matched."
 
 
 def _verb(name: str) -> Verb:
@@ -190,7 +191,7 @@ async def _chosen(
     except ValueError:
         raise Mistake("one of these is no id of a job") from None
     if not ids:
-        raise Problem(HTTPStatus.BAD_REQUEST, "No job is selected.", "Go back and select some: x selects the row under the cursor.")
+        raise Problem(HTTPStatus.BAD_REQUEST, "No job is selected.", "Go back and select some: x selects the marked row.")
     return await _allowed(visit, list(dict.fromkeys(ids))), False, "selected"
 
 
