@@ -29,6 +29,7 @@ _left_out = pytest.StashKey[int]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--screenshots", action="store_true", help="write the pictures of the dashboard into docs/images")
     parser.addoption("--rows", help="only the tests of some rows of the catalogue of faults, as 5,11 or all (see ./dev faults)")
 
 

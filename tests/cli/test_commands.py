@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.cli import doctor, output
+from holdfast.cli import doctor
 from holdfast.cli.commands import COMMANDS, build
 from holdfast.cli.common import actor
 from holdfast.core.settle import Write
+from holdfast.core.spans import span
 from holdfast.core.states import Event, State
 from holdfast.store.port import Beat, JobFilter, JobView, Schedule, Settlement
 
@@ -458,7 +459,7 @@ def test_unknown_commands_and_options_are_wrong_usage(cli: Cli) -> None:
     [(0.25, "0.25s"), (9.999, "10s"), (59.7, "1m"), (200, "3m 20s"), (18_600, "5h 10m"), (187_200, "2d 4h"), (None, "-")],
 )
 def test_spans_are_short(seconds: float | None, text: str) -> None:
-    assert output.span(seconds) == text
+    assert span(seconds) == text
 
 
 def test_on_postgres_the_same_commands_work(cli: Cli, postgres_shop: Shop) -> None:

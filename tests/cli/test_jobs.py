@@ -51,7 +51,7 @@ def test_ls_pages_and_says_how_to_go_on(cli: Cli, shop: Shop) -> None:
 
 
 def test_a_search_that_is_given_up_early_says_so(cli: Cli, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.cli.filters.SEARCHES", 0)
+    monkeypatch.setattr("holdfast.finding.SEARCHES", 0)
     shop.enqueue()
     assert cli("jobs", "ls", "--json").json["searched_all"] is False
     assert cli("jobs", "ls", "--all", "--json").json["searched_all"] is True

@@ -9,10 +9,12 @@ import msgspec
 
 import holdfast
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, NotThere, run
+from holdfast.cli.common import COMMON, Common, run
 from holdfast.cli.output import Column
 from holdfast.config import load
+from holdfast.core.spans import span
 from holdfast.errors import Fatal, Retryable
+from holdfast.finding import NotThere
 from holdfast.server.alerts.delivering import QUEUE, TASK, send
 from holdfast.server.alerts.kinds import Alert, AlertKind
 from holdfast.server.alerts.target import SECRET, Target, targets_of
@@ -42,7 +44,7 @@ def ls(*, common: Common = COMMON) -> None:
             {"targets": [output.fields(one) | {"secret": one.secret is not None, "url": one.host} for one in targets]}
         )
         return
-    rows = [(one.name, one.host, one.form, _events(one), output.span(one.cooldown)) for one in targets]
+    rows = [(one.name, one.host, one.form, _events(one), span(one.cooldown)) for one in targets]
     output.print_table(COLUMNS, rows, empty="no targets: alerts go nowhere until the settings have one ([alerts.NAME])")
 
 

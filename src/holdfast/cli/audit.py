@@ -5,8 +5,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, run
+from holdfast.cli.common import COMMON, Common, run
 from holdfast.cli.output import Column
+from holdfast.finding import Mistake
 from holdfast.store.port import Action, Store
 
 LINES = 50

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from holdfast.cli import output
-from holdfast.cli.common import Mistake, Yes
+from holdfast.cli.common import Yes
 from holdfast.cli.working import loop_factory
+from holdfast.finding import Mistake
 
 WAIT = 300.0
 """Seconds after which a measurement that makes no progress is given up."""

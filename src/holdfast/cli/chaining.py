@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, actor, run, tell
-from holdfast.cli.filters import one_job
+from holdfast.cli.common import COMMON, Common, actor, run, tell
 from holdfast.core.states import TERMINAL
 from holdfast.errors import JobNotFound
+from holdfast.finding import Mistake, one_job
 from holdfast.notify.port import Hint
 from holdfast.store.port import Answer, ChainView, Store
 

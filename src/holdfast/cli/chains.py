@@ -5,14 +5,14 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, Yes, actor, run, tell
-from holdfast.cli.filters import chains_where, job_filter, job_id, job_ids, jobs_where, listed, one_job
+from holdfast.cli.common import COMMON, Common, Yes, actor, run, tell
 from holdfast.cli.jobs import COLUMNS as STEP_COLUMNS
 from holdfast.cli.jobs import job_json
 from holdfast.cli.jobs import row as step_row
 from holdfast.cli.output import Column
 from holdfast.core.states import TERMINAL
 from holdfast.errors import JobNotFound
+from holdfast.finding import Mistake, chains_where, job_filter, job_id, job_ids, jobs_where, listed, one_job
 from holdfast.notify.port import Hint
 from holdfast.store.port import Answer, ChainsDeleted, ChainView, JobFilter, Store
 

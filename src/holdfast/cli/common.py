@@ -9,20 +9,12 @@ from typing import Annotated, TypeVar
 
 from cyclopts import Parameter
 
-from holdfast.config import duration, load
-from holdfast.errors import BadSetting, BadUrl, HoldfastError
+from holdfast.config import load
+from holdfast.errors import BadSetting, BadUrl
 from holdfast.notify.port import Hint
 from holdfast.store.port import Store
 
 T = TypeVar("T")
-
-
-class NotThere(HoldfastError):
-    """What a command was asked about does not exist."""
-
-
-class Mistake(HoldfastError):
-    """A command line that cannot be carried out as it was written."""
 
 
 @Parameter(name="*")
@@ -81,14 +73,6 @@ def store_url(flag: str | None) -> str:
     if url.startswith("memory:"):
         raise BadUrl("a memory:// store lives and dies with its process: there is nothing to see from here")
     return url
-
-
-def seconds(text: str, option: str) -> float:
-    """Return the seconds of a duration given on the command line."""
-    try:
-        return duration(text)
-    except ValueError as error:
-        raise Mistake(f"{option}: {error}") from None
 
 
 def actor() -> str:

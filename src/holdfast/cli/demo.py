@@ -7,8 +7,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli import output
-from holdfast.cli.common import Mistake, Yes
+from holdfast.cli.common import Yes
 from holdfast.demo.account import Account
+from holdfast.finding import Mistake
 
 
 def demo(

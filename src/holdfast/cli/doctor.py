@@ -15,10 +15,11 @@ import msgspec
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common
 from holdfast.cli.output import Column
-from holdfast.cli.why import GONE, SILENT, serves_queue, serves_task
 from holdfast.config import OWN_FILE, SHARED_FILE, load
+from holdfast.core.spans import span
 from holdfast.core.states import WAITING
 from holdfast.errors import BadSetting, HoldfastError, SchemaError
+from holdfast.explaining import GONE, SILENT, serves_queue, serves_task
 from holdfast.store.port import Store, WorkerState, WorkerView
 
 OLDEST_PYTHON = (3, 11)
@@ -178,7 +179,7 @@ async def _clock(store: Store) -> Check:
     # how long the question took is not the clock's fault
     skew = max((begun - there).total_seconds(), (there - ended).total_seconds(), 0.0)
     level = FAIL if skew >= SKEW[1] else WARN if skew >= SKEW[0] else OK
-    text = f"this clock and the store's differ by {output.span(skew)}" if level != OK else "agrees with the store's"
+    text = f"this clock and the store's differ by {span(skew)}" if level != OK else "agrees with the store's"
     fix = "" if level == OK else "set this machine's clock by NTP; the store's own clock decides, but times shown here mislead"
     return Check(name="clock", level=level, text=text, fix=fix)
 
@@ -190,7 +191,7 @@ async def _queues(store: Store) -> list[Check]:
         Check(
             name="queue",
             level=WARN,
-            text=f"{queue.name!r} has been paused for {output.span((now - queue.paused_at).total_seconds())}"
+            text=f"{queue.name!r} has been paused for {span((now - queue.paused_at).total_seconds())}"
             + (f" by {queue.paused_by}" if queue.paused_by else "")
             + (f": {queue.reason}" if queue.reason else ""),
             fix=f"holdfast queues resume {queue.name}",
@@ -201,7 +202,7 @@ async def _queues(store: Store) -> list[Check]:
     waiting = [queue for queue in queues if queue.oldest_waiting is not None and queue.paused_at is None]
     slowest = max(waiting, key=lambda queue: queue.oldest_waiting or 0.0, default=None)
     if slowest is not None and (slowest.oldest_waiting or 0.0) >= LONG_WAIT:
-        text = f"the oldest job in {slowest.name!r} has waited for {output.span(slowest.oldest_waiting)}"
+        text = f"the oldest job in {slowest.name!r} has waited for {span(slowest.oldest_waiting)}"
         fix = f"see why: holdfast jobs ls state:ready queue:{slowest.name}, then holdfast jobs why ID"
         checks.append(Check(name="waiting", level=WARN, text=text, fix=fix))
     return checks or [Check(name="queues", level=OK, text=f"{len(queues)} known, none paused, none waits for long")]
@@ -215,7 +216,7 @@ async def _workers(store: Store) -> list[Check]:
     for view in live:
         silence = (now - (view.heartbeat_at or view.registered_at)).total_seconds()
         if silence > SILENT:
-            text = f"{view.worker.name} ({view.worker.id}) has given no sign of life for {output.span(silence)}"
+            text = f"{view.worker.name} ({view.worker.id}) has given no sign of life for {span(silence)}"
             checks.append(Check(name="worker", level=WARN, text=text, fix="look whether it still runs, and start it again"))
     held = [view for view in views if view.state is WorkerState.OFFLINE and view.running]
     checks += [

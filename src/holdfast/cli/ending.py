@@ -39,7 +39,7 @@ def run_and_exit() -> NoReturn:
 
 def _code(error: Exception) -> int:
     """Return 3 for what is not there, 2 for what was written wrongly, 1 for the rest."""
-    from holdfast.cli.common import Mistake, NotThere  # noqa: PLC0415  as above
+    from holdfast.finding import Mistake, NotThere  # noqa: PLC0415  as above
 
     if isinstance(error, (JobNotFound, NotThere)):
         return 3

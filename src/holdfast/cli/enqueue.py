@@ -12,13 +12,15 @@ from cyclopts import Parameter
 
 from holdfast.app import Holdfast
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, Yes, run, seconds, tell
+from holdfast.cli.common import COMMON, Common, Yes, run, tell
 from holdfast.cli.embedded import embedding
 from holdfast.cli.loading import another_store, load_app
 from holdfast.config import load
 from holdfast.core.job import NewJob, OnConflict, Unique
+from holdfast.core.spans import span
 from holdfast.core.states import TERMINAL, State
 from holdfast.errors import JobNotFound
+from holdfast.finding import Mistake, seconds
 from holdfast.notify.port import Hint
 from holdfast.store.port import Enqueue, Enqueued, JobView, Store
 from holdfast.tasks.options import JobOptions, priority_of
@@ -176,7 +178,7 @@ async def _end(store: Store, job_id: UUID, limit: float | None) -> JobView:
 
 
 def _still(job_id: UUID, limit: float | None) -> TimeoutError:
-    return TimeoutError(f"job {job_id} has not ended within {output.span(limit)}; it goes on. See: holdfast jobs why {job_id}")
+    return TimeoutError(f"job {job_id} has not ended within {span(limit)}; it goes on. See: holdfast jobs why {job_id}")
 
 
 # --- what was asked for -------------------------------------------------------------------------------------------------

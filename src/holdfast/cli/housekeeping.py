@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, Yes, run, store_url
-from holdfast.cli.filters import jobs_where, matching
+from holdfast.cli.common import COMMON, Common, Yes, run, store_url
 from holdfast.cli.output import Column
 from holdfast.config import SECRETS, load
+from holdfast.core.spans import span
 from holdfast.core.states import TERMINAL, State
+from holdfast.finding import Mistake, jobs_where, matching
 from holdfast.store.port import ChainView, JobFilter, JobView, Retention, Store
 
 if TYPE_CHECKING:
@@ -169,4 +170,4 @@ def _shown(name: str, value: object) -> object:
         return {"queues": "all", "poll": "auto"}.get(name, "never" if name.startswith("retention") else "-")
     if isinstance(value, (tuple, dict)):
         return ",".join(value) or "none"
-    return output.span(value) if isinstance(value, float) else value
+    return span(value) if isinstance(value, float) else value

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, Yes, run
-from holdfast.cli.filters import job_filter, job_id, jobs_where, listed, one_job
+from holdfast.cli.common import COMMON, Common, Yes, run
 from holdfast.cli.output import Column
-from holdfast.cli.why import SHOWN_BLOCKERS, counted, look, reasons
 from holdfast.core.states import TERMINAL, State
+from holdfast.explaining import SHOWN_BLOCKERS, counted, look, reasons
+from holdfast.finding import Mistake, job_filter, job_id, jobs_where, listed, one_job
 from holdfast.store.port import BlockerView, ChainView, EventView, JobView, Store
 from holdfast.tasks.report import Report, make_report
 
@@ -120,7 +120,7 @@ def why(job: str, /, *, common: Common = COMMON) -> None:
 
     async def work(store: Store) -> None:
         view = await one_job(store, job)
-        found = reasons(await look(store, view))
+        found = reasons(await look(store, view, output.moment))
         if common.as_json:
             output.print_json({"id": view.id, "state": view.state, "shown": view.shown, "reasons": found})
             return

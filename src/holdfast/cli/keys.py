@@ -4,8 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, NotThere, actor, run, seconds
+from holdfast.cli.common import COMMON, Common, actor, run
 from holdfast.cli.output import Column
+from holdfast.core.spans import span
+from holdfast.finding import Mistake, NotThere, seconds
 from holdfast.server.keys import digest, new_key, new_secret
 from holdfast.server.principal import RIGHTS, Right
 from holdfast.store.port import Key, Role, Store
@@ -116,7 +118,7 @@ def rotate(key: str, /, *, overlap: str = "24h", common: Common = COMMON) -> Non
         new = Key(id=key_id, name=old.name, role=old.role, digest=digest(text), queues=old.queues, actions=old.actions)
         await store.add_key(new, by=actor())
         await store.expire_key(old.id, within, by=actor())
-        output.note(f"the old key, {old.id}, ends in {output.span(within)}")
+        output.note(f"the old key, {old.id}, ends in {span(within)}")
         return text
 
     _show_once(run(common, work), common)

@@ -8,8 +8,8 @@ from cyclopts import Parameter
 
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common, Yes, run
-from holdfast.cli.filters import one_job
 from holdfast.core.states import TERMINAL
+from holdfast.finding import one_job
 from holdfast.store.port import JobView, LogView, Store
 
 PAGE = 1000

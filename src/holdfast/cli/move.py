@@ -9,12 +9,13 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast.cli import output
-from holdfast.cli.common import Mistake, Yes, with_store
+from holdfast.cli.common import Yes, with_store
 from holdfast.connect import dump, load, without_password
 from holdfast.core.outcome import Released
 from holdfast.core.settle import settle
 from holdfast.core.states import State
 from holdfast.errors import NotAllowed
+from holdfast.finding import Mistake
 from holdfast.store.port import JobFilter, Settlement, Store, WorkerState
 from holdfast.store.transfer import TABLES, Moved, Source, Target, transfer
 

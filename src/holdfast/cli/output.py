@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.core.spans import ago
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -215,25 +217,6 @@ def when(at: datetime | None, now: datetime) -> str:
     if at is None:
         return "-"
     return ago(at, now) if interactive() else moment(at)
-
-
-def span(seconds: float | None) -> str:
-    """Return a duration for people: `0.25s`, `12s`, `3m 20s`, `5h 10m`, `2d 4h`."""
-    if seconds is None:
-        return "-"
-    whole = round(abs(seconds))
-    if abs(seconds) < 10:  # noqa: PLR2004  below that, fractions tell something
-        return f"{seconds:.2f}".rstrip("0").rstrip(".") + "s"
-    for size, unit, part, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size}{unit}" + (f" {rest}{smaller}" if rest else "")
-    return f"{whole}s"
-
-
-def ago(at: datetime | None, now: datetime) -> str:
-    """Return how long ago something was."""
-    return "-" if at is None else f"{span(max(0.0, (now - at).total_seconds()))} ago"
 
 
 def raw(text: str | None) -> msgspec.Raw | None:

@@ -9,13 +9,13 @@ from cyclopts import Parameter
 
 from holdfast.app import Holdfast
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, actor, run, tell
-from holdfast.cli.filters import one_job
+from holdfast.cli.common import COMMON, Common, actor, run, tell
 from holdfast.cli.loading import another_store, load_app
 from holdfast.config import load
 from holdfast.core.outcome import Error
 from holdfast.core.text import checked_name
 from holdfast.errors import BadResult, JobNotFound
+from holdfast.finding import Mistake, one_job
 from holdfast.notify.port import Hint
 from holdfast.store.port import Answer, Store
 from holdfast.tasks.report import Completion, completion

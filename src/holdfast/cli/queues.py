@@ -3,6 +3,7 @@
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common, actor, run, tell
 from holdfast.cli.output import Column
+from holdfast.core.spans import span
 from holdfast.core.states import State
 from holdfast.core.text import checked_name
 from holdfast.notify.port import Hint
@@ -32,7 +33,7 @@ def ls(*, common: Common = COMMON) -> None:
             (
                 view.name,
                 *(view.counts.get(state, 0) for state in State),
-                output.span(view.oldest_waiting),
+                span(view.oldest_waiting),
                 "-" if view.paused_at is None else f"{output.when(view.paused_at, now)} {_pause(view)}",
             )
             for view in views

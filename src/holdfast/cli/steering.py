@@ -9,9 +9,9 @@ from uuid import UUID
 from cyclopts import Parameter
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, Yes, actor, run, tell
-from holdfast.cli.filters import is_filter, job_filter, job_ids, jobs_where, matching
+from holdfast.cli.common import COMMON, Common, Yes, actor, run, tell
 from holdfast.core.states import LIVE, TERMINAL, State
+from holdfast.finding import Mistake, is_filter, job_filter, job_ids, jobs_where, matching
 from holdfast.notify.port import Hint
 from holdfast.store.port import Answer, Store
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, Yes, run, seconds
+from holdfast.cli.common import COMMON, Common, Yes, run
 from holdfast.cli.output import Column, cell
 from holdfast.cli.snapshot import MOST_RUNNING, Snapshot, Throughput, as_json, elapsed, left, take
+from holdfast.core.spans import ago, span
 from holdfast.core.states import State
+from holdfast.finding import Mistake, seconds
 from holdfast.store.port import QueueView, Store
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ def _queues(snapshot: Snapshot) -> "RenderableType":
             cell(queue.counts.get(State.SCHEDULED, 0) + queue.counts.get(State.BLOCKED, 0)),
             cell(queue.counts.get(State.RUNNING, 0)),
             cell(queue.counts.get(State.FAILED, 0)),
-            output.span(queue.oldest_waiting),
+            span(queue.oldest_waiting),
             cell(_pause(queue)),
         ]
         for queue in busiest[:ROWS]
@@ -122,7 +124,7 @@ def _workers(snapshot: Snapshot) -> "RenderableType":
             view.state.value,
             cell(view.running),
             cell(view.worker.slots),
-            output.ago(view.heartbeat_at or view.registered_at, snapshot.at),
+            ago(view.heartbeat_at or view.registered_at, snapshot.at),
         ]
         for view in snapshot.workers[:ROWS]
     ]
@@ -142,9 +144,9 @@ def _running(snapshot: Snapshot) -> "RenderableType":
         [
             str(job.id),
             cell(job.task),
-            output.span(elapsed(job, snapshot.at)),
+            span(elapsed(job, snapshot.at)),
             "-" if job.progress is None else bar(job.progress),
-            output.span(left(job, snapshot.at)),
+            span(left(job, snapshot.at)),
             cell(" ".join(part for part in (job.step, job.message) if part) or ("expired" if job.lapsed else "-")),
         ]
         for job in snapshot.running[:ROWS]
@@ -175,7 +177,7 @@ def _print_plain(snapshot: Snapshot) -> None:
         print(f"count\t{state}\t{snapshot.stats.count(state)}")
     for queue in snapshot.queues:
         waiting = queue.counts.get(State.READY, 0)
-        print("\t".join(map(cell, ("queue", queue.name, waiting, output.span(queue.oldest_waiting), _pause(queue)))))
+        print("\t".join(map(cell, ("queue", queue.name, waiting, span(queue.oldest_waiting), _pause(queue)))))
     for view in snapshot.workers:
         heard = view.heartbeat_at or view.registered_at
         print("\t".join(map(cell, ("worker", view.worker.name, view.state, view.running, view.worker.slots, heard))))

@@ -6,8 +6,10 @@ from uuid import UUID
 from cyclopts import Parameter
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Mistake, NotThere, Yes, actor, run, tell
+from holdfast.cli.common import COMMON, Common, Yes, actor, run, tell
 from holdfast.cli.output import Column
+from holdfast.core.spans import span
+from holdfast.finding import Mistake, NotThere
 from holdfast.notify.port import Hint
 from holdfast.store.port import Store, WorkerState, WorkerView
 
@@ -179,7 +181,7 @@ def schedules(*, common: Common = COMMON) -> None:
                 view.schedule.task,
                 view.schedule.cron,
                 view.schedule.timezone,
-                f"in {output.span(view.due_in)}" if output.interactive() and view.due_in > 0 else view.schedule.next_at,
+                f"in {span(view.due_in)}" if output.interactive() and view.due_in > 0 else view.schedule.next_at,
                 view.last_at,
                 view.last_job,
             )

@@ -38,6 +38,12 @@ _HOME: Final = re.compile(r"(?P<root>/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s\"
 _PACKAGES: Final = re.compile(
     r"(?<![\w/])/(?:[^\s\"':/]{1,100}/){0,20}(?=(?:site-packages|dist-packages|lib/python\d[\d.]{0,5})/)"
 )
+_SECRET_NAME: Final = re.compile(_NAMES, re.IGNORECASE)
+
+
+def looks_secret(name: str) -> bool:
+    """Tell whether a field of this name holds what must not be seen."""
+    return _SECRET_NAME.search(name[:200]) is not None
 
 
 def redact(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`holdfast jobs why`: why a job is not running, and what would change it."""
+"""Why a job is not running, and what would change it: for the command line and the dashboard."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.cli import output
+from holdfast.core.spans import ago, span
 from holdfast.core.states import TERMINAL, Event, State
 from holdfast.errors import CENTURY
 from holdfast.store.port import PartState, WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from holdfast.store.port import AttemptView, ChainView, EventView, JobView, Part, QueueView, Stats, Store, WorkerView
@@ -54,9 +54,11 @@ class Situation:
     """The signals that a suspended job waits for."""
     suspended: bool = False
     stats: Stats
+    moment: Callable[[datetime], str]
+    """How a time is written."""
 
 
-async def look(store: Store, view: JobView) -> Situation:
+async def look(store: Store, view: JobView, moment: Callable[[datetime], str]) -> Situation:
     """Gather what bears on a job."""
     blockers = await store.chains(view.waits_for) if view.waits_for else []
     chain = (await store.chains([view.chain_id or view.id]))[0] if view.continued_by is not None else None
@@ -75,6 +77,7 @@ async def look(store: Store, view: JobView) -> Situation:
         signals=[part.name.removeprefix(WAIT) for part in parts if _awaited(part)],
         suspended=suspended,
         stats=await store.stats(),
+        moment=moment,
     )
 
 
@@ -84,7 +87,7 @@ def reasons(situation: Situation) -> list[Reason]:
     if view.state is State.RUNNING:
         return _running(situation)
     if view.finished_at is not None:
-        return [_ended(view) if situation.chain is None else _continued(view, situation.chain)]
+        return [_ended(situation) if situation.chain is None else _continued(view, situation.chain)]
     found = []
     if view.state is State.BLOCKED:
         found += _blocked(situation)
@@ -95,16 +98,15 @@ def reasons(situation: Situation) -> list[Reason]:
     found += _served(situation)
     if view.start_by is not None:
         left = (view.start_by - situation.now).total_seconds()
-        found.append(
-            Reason(code="expires", text=f"if it still waits in {output.span(max(0.0, left))} it ends as canceled (EXPIRED)")
-        )
+        found.append(Reason(code="expires", text=f"if it still waits in {span(max(0.0, left))} it ends as canceled (EXPIRED)"))
     return found
 
 
-def _ended(view: JobView) -> Reason:
+def _ended(situation: Situation) -> Reason:
+    view = situation.view
     how = f" with {view.error.code}: {view.error.message}" if view.error is not None else ""
     after = f"after {view.attempt} attempt(s) and {view.failures} failure(s)" if view.attempt else "without ever having run"
-    at = output.moment(view.finished_at) if view.finished_at is not None else "?"
+    at = situation.moment(view.finished_at) if view.finished_at is not None else "?"
     return Reason(
         code="ended", text=f"it has {view.state}{how}, {after}, at {at}", fix=f"to run it again: holdfast jobs retry {view.id}"
     )
@@ -130,13 +132,13 @@ def _running(situation: Situation) -> list[Reason]:
     if holder is not None and holder.state is WorkerState.OFFLINE:
         doubt = ", which is offline"
     elif holder is not None and _silence(holder, now) > SILENT:
-        doubt = f", which has given no sign of life for {output.span(_silence(holder, now))}"
+        doubt = f", which has given no sign of life for {span(_silence(holder, now))}"
     found = []
     if view.lapsed or left <= 0:
         found.append(
             Reason(
                 code="lapsed",
-                text=f"its lease lapsed {output.span(-left)} ago; it is held by worker {who}{doubt}",
+                text=f"its lease lapsed {span(-left)} ago; it is held by worker {who}{doubt}",
                 fix=f"a live worker reaps it within about {REAP_EVERY:g} s; start one if none runs: holdfast worker MODULE:APP",
             )
         )
@@ -144,17 +146,16 @@ def _running(situation: Situation) -> list[Reason]:
         found.append(
             Reason(
                 code="holder_gone",
-                text=f"it is held by worker {who}{doubt}; its lease lapses in {output.span(left)}",
+                text=f"it is held by worker {who}{doubt}; its lease lapses in {span(left)}",
                 fix=f"nothing to do: a live worker reaps it within about {REAP_EVERY:g} s of that",
             )
         )
     else:
-        since = f" for {output.span((now - view.claimed_at).total_seconds())}" if view.claimed_at is not None else ""
+        since = f" for {span((now - view.claimed_at).total_seconds())}" if view.claimed_at is not None else ""
         found.append(
             Reason(
                 code="running",
-                text=f"it runs on worker {who}{since}, attempt {view.attempt}; "
-                f"its lease holds for {output.span(left)} at least",
+                text=f"it runs on worker {who}{since}, attempt {view.attempt}; its lease holds for {span(left)} at least",
                 fix=f"to see what it does: holdfast jobs logs {view.id} --follow",
             )
         )
@@ -201,7 +202,7 @@ def _scheduled(situation: Situation) -> Reason:
     view, last, due = situation.view, situation.last, situation.view.run_at
     left = (due - situation.now).total_seconds() if due is not None else 0.0
     how = f"; attempt {last.attempt} ended with {last.error.code}: {last.error.message}" if last and last.error else ""
-    at = f"{output.moment(due)} (in {output.span(left)})" if due is not None and left > 0 else "now"
+    at = f"{situation.moment(due)} (in {span(left)})" if due is not None and left > 0 else "now"
     if view.failures:
         budget = view.policy.retry.max_attempts or "endlessly many"
         text = f"it failed {view.failures} time(s) of {budget} and is tried again at {at}{how}"
@@ -220,7 +221,7 @@ def _suspended(situation: Situation) -> Reason:
     left = None if view.run_at is None else (view.run_at - situation.now).total_seconds()
     # without a time-out it is put off for a century: nobody means that
     timed = left is not None and left < CENTURY / 2
-    until = f", until {output.moment(view.run_at)} (in {output.span(max(0.0, left))})" if timed and view.run_at and left else ""
+    until = f", until {situation.moment(view.run_at)} (in {span(max(0.0, left))})" if timed and view.run_at and left else ""
     if not situation.signals:
         return Reason(code="asleep", text=f"it sleeps without a slot{until}")
     names = ", ".join(map(repr, situation.signals))
@@ -244,7 +245,7 @@ def _paused(queue: QueueView, now: datetime) -> Reason:
     why = f": {queue.reason}" if queue.reason else ""
     return Reason(
         code="paused",
-        text=f"its queue {queue.name!r} was paused {output.ago(queue.paused_at, now)}{by}{why}",
+        text=f"its queue {queue.name!r} was paused {ago(queue.paused_at, now)}{by}{why}",
         fix=f"holdfast queues resume {queue.name}",
     )
 

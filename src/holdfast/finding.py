@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
-from holdfast.cli.common import Mistake, NotThere, seconds
+from holdfast.config import duration
 from holdfast.core.states import STATE_GROUPS, State
-from holdfast.errors import JobNotFound
+from holdfast.errors import HoldfastError, JobNotFound
 from holdfast.store.port import JobFilter
 
 if TYPE_CHECKING:
@@ -30,6 +30,14 @@ SHORTEST_PREFIX: Final = 8
 PAGE: Final = 500
 SHOWN_CANDIDATES: Final = 5
 SEARCHES: Final = 10
+
+
+class NotThere(HoldfastError):
+    """What was asked about does not exist."""
+
+
+class Mistake(HoldfastError):
+    """A request that cannot be carried out as it was written."""
 
 
 def job_filter(tokens: Sequence[str], now: datetime, *, states: frozenset[State] | None = None) -> JobFilter:
@@ -53,6 +61,14 @@ def job_filter(tokens: Sequence[str], now: datetime, *, states: frozenset[State]
         given["chain_id"] = _whole_id(given.pop("chain"))
     given.setdefault("states", states)
     return JobFilter(**given)
+
+
+def seconds(text: str, option: str) -> float:
+    """Return the seconds of a duration as people write it. Raises `Mistake`, naming where it stood."""
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise Mistake(f"{option}: {error}") from None
 
 
 def is_filter(words: Sequence[str]) -> bool:

@@ -1,0 +1,152 @@
+"""Logging in and out, the audit log, and keys."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from holdfast.finding import Mistake, seconds
+from holdfast.server import keys as making
+from holdfast.server.principal import Right
+from holdfast.server.ui.frame import Problem
+from holdfast.server.ui.sessions import COOKIE, Refused
+from holdfast.store.port import Action, Key, Role
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from holdfast.server.ui.frame import Visit
+
+LINES: Final = 100
+
+
+async def login(visit: Visit) -> Response:
+    """Show the page to log in on."""
+    if visit.principal is not None:
+        return visit.go(visit.link("/"))
+    return _login(visit, visit.request.query_params.get("next", ""))
+
+
+async def log_in(visit: Visit) -> Response:
+    """Begin a session."""
+    address = visit.request.client.host if visit.request.client is not None else "?"
+    found = await visit.ui.sessions.log_in(visit.field("secret"), address)
+    if isinstance(found, Refused):
+        status = HTTPStatus.TOO_MANY_REQUESTS if found.wait else HTTPStatus.UNAUTHORIZED
+        return _login(visit, visit.field("next"), flaw=found.why, status=status)
+    session_id, _ = found
+    to = visit.field("next")
+    own = to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable()
+    response = visit.go(f"{visit.request.scope.get('root_path', '')}{to}" if own else visit.link("/"))
+    visit.ui.sessions.set_cookie(response, session_id, visit.root)
+    return response
+
+
+async def log_out(visit: Visit) -> Response:
+    """End a session."""
+    await visit.ui.sessions.log_out(visit.request)
+    response = visit.go(visit.link("/login"))
+    response.delete_cookie(COOKIE, path=visit.root)
+    return response
+
+
+async def audit(visit: Visit) -> Response:
+    """Show who did what, newest first."""
+    params = visit.request.query_params
+    actor, action, before = params.get("actor", "").strip(), params.get("action", ""), params.get("before", "")
+    lines = await visit.store.audits(
+        limit=LINES + 1,
+        before=int(before) if before.isascii() and before.isdecimal() else None,
+        actor=actor or None,
+        action=Action(action) if action in set(Action) else None,
+    )
+    return visit.render(
+        "audit.html",
+        title="Audit",
+        section="audit",
+        now=await visit.store.now(),
+        lines=lines[:LINES],
+        more=lines[LINES - 1].no if len(lines) > LINES else None,
+        first=not before,
+        actor=actor,
+        action=action,
+        actions=list(Action),
+    )
+
+
+async def keys(visit: Visit) -> Response:
+    """Show the keys."""
+    return await _keys(visit)
+
+
+async def add_key(visit: Visit) -> Response:
+    """Make a key, and show it this once."""
+    text, key_id = making.new_key()
+    role, expires = visit.field("role"), visit.field("expires").strip()
+    if role not in set(Role):
+        raise Mistake(f"{role!r} is no role")
+    queues = tuple(dict.fromkeys(visit.field("queues").replace(",", " ").split()))
+    key = Key(
+        id=key_id,
+        name=visit.field("name").strip(),
+        role=Role(role),
+        digest=making.digest(text),
+        queues=queues or None,
+        created_by=visit.who.name,
+        expires_at=await visit.store.now() + timedelta(seconds=seconds(expires, "expires")) if expires else None,
+    )
+    await visit.store.add_key(key, by=visit.who.name)
+    return await _keys(visit, fresh=text, made=key)
+
+
+async def ask_revoke(visit: Visit) -> Response:
+    """Ask whether a key is to end."""
+    key = await _key(visit)
+    return visit.render(
+        "revoke.html",
+        still=True,
+        title=f"Revoke the key of {key.name}?",
+        section="keys",
+        what="key",
+        key=key,
+        action=visit.link(f"/keys/{key.id}/revoke"),
+        back=visit.link("/keys"),
+        count=0,
+    )
+
+
+async def revoke_key(visit: Visit) -> Response:
+    """End a key."""
+    key = await _key(visit)
+    await visit.store.revoke_key(key.id, by=visit.who.name)
+    return visit.go(visit.link("/keys"), f"The key {key.id} of {key.name} is revoked.")
+
+
+def _login(visit: Visit, to: str, *, flaw: str = "", status: int = 200) -> Response:
+    settings = visit.ui.context.settings
+    return visit.render(
+        "login.html", title="Log in", status=int(status), next=to, flaw=flaw, has_secret=settings.admin_secret is not None
+    )
+
+
+async def _keys(visit: Visit, fresh: str | None = None, made: Key | None = None) -> Response:
+    return visit.render(
+        "keys.html",
+        still=fresh is not None,
+        title="Keys",
+        section="keys",
+        now=await visit.store.now(),
+        keys=await visit.store.keys(),
+        roles=list(Role),
+        fresh=fresh,
+        made=made,
+        revokes=visit.may(Right.KEYS),
+    )
+
+
+async def _key(visit: Visit) -> Key:
+    key = await visit.store.key(str(visit.request.path_params["key_id"]))
+    if key is None:
+        raise Problem(HTTPStatus.NOT_FOUND, "There is no such key.", "The page of the keys shows those there are.")
+    return key

@@ -1,0 +1,121 @@
+"""Figures as charts show them: one value for each step of a window of time."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.figures import quantile, summed
+from holdfast.core.states import Event
+from holdfast.store.port import Grain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.core.figures import Figure
+    from holdfast.store.port import FigureView, Store
+
+SUCCEEDED: Final = frozenset({Event.SUCCEED, Event.CONTINUE, Event.COMPLETE_OUTSIDE})
+FAILED: Final = frozenset({Event.FAIL, Event.FAIL_OUTSIDE, Event.EXPIRE_FAIL})
+RETRIED: Final = frozenset({Event.RETRY, Event.RETRY_LATER, Event.EXPIRE, Event.EXPIRE_LATER})
+RECENT: Final = timedelta(minutes=5)
+"""Over which "a minute" is taken."""
+MEDIAN: Final = 0.5
+HIGH: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A span of time: the grain of its figures, seconds of a step, and how many steps."""
+
+    name: str
+    grain: Grain
+    step: int
+    steps: int
+
+
+WINDOWS: Final = {
+    window.name: window
+    for window in (
+        Window("15m", Grain.MINUTE, 60, 15),
+        Window("6h", Grain.MINUTE, 300, 72),
+        Window("7d", Grain.HOUR, 3600, 168),
+    )
+}
+DEFAULT_WINDOW: Final = "15m"
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart: what it shows, in words too."""
+
+    id: str
+    title: str
+    unit: str
+    data: str
+    """JSON for the script that draws it."""
+    told: str
+    """What it shows, for those who do not see it."""
+
+
+async def charts(store: Store, window: Window, now: datetime, seen: Callable[[str], bool]) -> list[Chart]:
+    """Return throughput, waits and runs over a window, of the queues that somebody may see."""
+    first = _step_of(now, window) - (window.steps - 1) * window.step
+    views = await store.figures(window.grain, since=datetime.fromtimestamp(first, UTC))
+    steps = _by_step(views, window, seen)
+    times = [first + index * window.step for index in range(window.steps)]
+    figures = [steps.get(at, ()) for at in times]
+    per_minute = 60 / window.step
+    if times[-1] not in steps:  # it has just begun, and nothing was added up yet: that is no standstill
+        times, figures = times[:-1], figures[:-1]
+    counts = {
+        name: [sum(figure.count for figure in step if figure.event in events) * per_minute for step in figures]
+        for name, events in (("succeeded", SUCCEEDED), ("failed", FAILED), ("retried", RETRIED))
+    }
+    return [
+        _chart("throughput", "Throughput", "a minute", times, counts),
+        _chart("waits", "Wait until claimed", "s", times, _quantiles(figures, "waits")),
+        _chart("runs", "Run time", "s", times, _quantiles(figures, "runs")),
+    ]
+
+
+async def failing_per_minute(store: Store, now: datetime, seen: Callable[[str], bool]) -> float:
+    """Return how many attempts a minute ended badly of late."""
+    views = await store.figures(Grain.MINUTE, since=now - RECENT)
+    bad = sum(view.figure.count for view in views if view.figure.event in FAILED | RETRIED and seen(view.figure.queue))
+    return bad / (RECENT.total_seconds() / 60)
+
+
+def _by_step(views: Sequence[FigureView], window: Window, seen: Callable[[str], bool]) -> dict[int, list[Figure]]:
+    steps: dict[int, list[Figure]] = defaultdict(list)
+    for view in views:
+        if view.at is not None and seen(view.figure.queue):
+            steps[_step_of(view.at, window)].append(view.figure)
+    return steps
+
+
+def _step_of(at: datetime, window: Window) -> int:
+    seconds = int(at.timestamp())
+    return seconds - seconds % window.step
+
+
+def _quantiles(figures: Sequence[Sequence[Figure]], field: str) -> dict[str, list[float | None]]:
+    histograms = [summed(getattr(figure, field) for figure in step) for step in figures]
+    return {
+        "p50": [quantile(histogram, MEDIAN) for histogram in histograms],
+        "p95": [quantile(histogram, HIGH) for histogram in histograms],
+    }
+
+
+def _chart(id: str, title: str, unit: str, times: list[int], series: dict[str, Any]) -> Chart:  # noqa: A002  as in HTML
+    told = ", ".join(f"{name} {_last(values)}" for name, values in series.items())
+    data = {"times": times, "series": series, "unit": unit}
+    return Chart(id, title, unit, json.dumps(data, separators=(",", ":")), f"{title}, {unit}; latest: {told}")
+
+
+def _last(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{known[-1]:.3g}" if known else "nothing"

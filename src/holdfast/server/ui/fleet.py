@@ -1,0 +1,154 @@
+"""Queues and workers: what waits where, who works, and steering both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.core.states import State
+from holdfast.server.principal import Right
+from holdfast.server.ui.frame import Problem
+from holdfast.store.port import WorkerState
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from holdfast.server.ui.frame import Visit
+    from holdfast.store.port import JobView, WorkerView
+
+MOST: Final = 10_000
+SHOWN: Final = 200
+SHOWN_JOBS: Final = 5
+REASON: Final = 500
+
+
+async def queues(visit: Visit) -> Response:
+    """Show the queues."""
+    views = [queue for queue in await visit.store.queues() if visit.may(Right.LOOK, queue.name)]
+    return visit.render(
+        "queues.html",
+        title="Queues",
+        section="queues",
+        now=await visit.store.now(),
+        queues=views,
+        deepest=max((queue.counts.get(State.READY, 0) for queue in views), default=0),
+        State=State,
+    )
+
+
+async def pause(visit: Visit) -> Response:
+    """Stop claims from a queue."""
+    queue = visit.field("queue")
+    visit.need(Right.STEER, queue)
+    await visit.store.pause(queue, by=visit.who.name, reason=visit.field("reason").strip()[:REASON])
+    visit.told()
+    return visit.go(visit.link("/queues"), f"The queue {queue} is paused: nothing more is claimed from it.")
+
+
+async def resume(visit: Visit) -> Response:
+    """Let claims from a queue go on."""
+    queue = visit.field("queue")
+    visit.need(Right.STEER, queue)
+    await visit.store.resume(queue, by=visit.who.name)
+    visit.told(queues=[queue])
+    return visit.go(visit.link("/queues"), f"The queue {queue} goes on.")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A worker with the jobs that it runs."""
+
+    view: WorkerView
+    jobs: list[JobView]
+    queues: tuple[str, ...] | None
+    """`None`: all."""
+
+
+async def workers(visit: Visit) -> Response:
+    """Show the workers; with `all` also those that are gone."""
+    everyone = await visit.store.workers(limit=MOST)
+    gone = sum(1 for view in everyone if view.state is WorkerState.OFFLINE)
+    wanted = [view for view in everyone if "all" in visit.request.query_params or view.state is not WorkerState.OFFLINE]
+    ids = [job_id for view in wanted[:SHOWN] for job_id in view.jobs[:SHOWN_JOBS]]
+    jobs = {job.id: job for job in await visit.store.get(ids) if job is not None and visit.sees(job)} if ids else {}
+    return visit.render(
+        "workers.html",
+        title="Workers",
+        section="workers",
+        now=await visit.store.now(),
+        workers=[
+            Shown(view, [jobs[job_id] for job_id in view.jobs[:SHOWN_JOBS] if job_id in jobs], _queues(view))
+            for view in wanted[:SHOWN]
+        ],
+        more=max(0, len(wanted) - SHOWN),
+        gone=gone,
+        everyone="all" in visit.request.query_params,
+        WorkerState=WorkerState,
+    )
+
+
+async def revoke(visit: Visit) -> Response:
+    """Ask whether a worker's leases are to be taken back."""
+    visit.need(Right.STEER)
+    view = await _worker(visit)
+    return visit.render(
+        "revoke.html",
+        still=True,
+        title=f"Revoke {view.worker.name}?",
+        section="workers",
+        worker=view,
+        what="worker",
+        action=visit.link(f"/workers/{view.worker.id}/revoke"),
+        back=visit.link("/workers"),
+        count=view.running,
+    )
+
+
+async def steer(visit: Visit) -> Response:
+    """Drain, disable, enable or revoke a worker."""
+    visit.need(Right.STEER)
+    view, verb, by = await _worker(visit), str(visit.request.path_params["verb"]), visit.who.name
+    worker, name = view.worker.id, view.worker.name
+    match verb:
+        case "drain":
+            await visit.store.drain(worker, by=by)
+            said = f"{name} finishes what it runs, and ends."
+        case "disable":
+            await visit.store.disable(worker, by=by)
+            said = f"{name} claims nothing more."
+        case "enable":
+            await visit.store.enable(worker, by=by)
+            said = f"{name} may claim again."
+        case "revoke":
+            jobs = await visit.store.revoke(worker, by=by) or []
+            said = f"{name} is disabled, and {len(jobs)} of its jobs wait for another worker."
+        case _:
+            raise Problem(HTTPStatus.NOT_FOUND, f"{verb!r} is nothing that is done to workers.")
+    visit.told()
+    return visit.go(visit.link("/workers"), said)
+
+
+async def _worker(visit: Visit) -> WorkerView:
+    wanted = UUID(str(visit.request.path_params["worker_id"]))
+    for view in await visit.store.workers(limit=MOST):
+        if view.worker.id == wanted:
+            return view
+    raise Problem(HTTPStatus.NOT_FOUND, "There is no such worker.", "The page of the workers shows those that are known.")
+
+
+class _Info(msgspec.Struct, frozen=True):
+    """What a worker says of itself, as far as it is shown."""
+
+    queues: list[str] | None = None
+
+
+def _queues(view: WorkerView) -> tuple[str, ...] | None:
+    try:
+        queues = msgspec.json.decode(view.worker.info, type=_Info).queues
+    except msgspec.MsgspecError:  # any program may register one
+        return None
+    return None if queues is None else tuple(queues)

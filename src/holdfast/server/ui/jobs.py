@@ -1,0 +1,71 @@
+"""The list of jobs."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from starlette.responses import RedirectResponse
+
+from holdfast.core.states import State
+from holdfast.finding import Mistake, job_id
+from holdfast.server.ui import query
+from holdfast.server.ui.overview import by_state, scoped
+from holdfast.server.ui.steering import CAP
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from holdfast.server.ui.frame import Visit
+
+ROWS: Final = 50
+
+
+async def jobs(visit: Visit) -> Response:
+    """Show the jobs that match a search, newest first."""
+    params = visit.request.query_params
+    text = query.checked(params.get("q", "").strip())
+    now, stats = await visit.store.now(), scoped(visit, await visit.store.stats())
+    flaw = ""
+    try:
+        search = query.parse(text, now)
+        if search.job is not None:
+            found = await job_id(visit.store, search.job)
+            return RedirectResponse(visit.link(f"/jobs/{found}"), status_code=HTTPStatus.SEE_OTHER)
+        rows, after, whole = await query.find(visit.store, search, visit.sees, limit=ROWS, after=_cursor(params.get("after")))
+    except Mistake as mistake:
+        flaw, search = str(mistake), query.parse("", now)
+        rows, after, whole = [], None, True
+    where = search.where
+    counts = by_state(stats, queue=where.queue, task=where.task)
+    chosen = where.states or frozenset(State)
+    return visit.render(
+        "jobs.html",
+        title="Jobs",
+        section="jobs",
+        now=now,
+        q=text,
+        flaw=flaw,
+        jobs=rows,
+        after=after,
+        whole=whole,
+        first=params.get("after") is None,
+        states=list(State),
+        chosen=where.states,
+        counts=counts if search.counted else None,
+        total=sum(counts.values()),
+        matching=sum(counts[state] for state in chosen) if search.counted else None,
+        cap=CAP,
+        tasks=sorted({row.task for row in stats.tasks})[:500],
+        queues=sorted({row.queue for row in stats.tasks})[:500],
+    )
+
+
+def _cursor(text: str | None) -> UUID | None:
+    if not text:
+        return None
+    try:
+        return UUID(text)
+    except ValueError:
+        raise Mistake(f"{text!r} is no place in the list: go back to its beginning") from None

@@ -1,0 +1,85 @@
+"""Schedules: what is enqueued again and again, and running one now."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.job import DEFAULT_PRIORITY, DEFAULT_QUEUE, NewJob
+from holdfast.server.principal import Right
+from holdfast.server.ui.cronwords import explained
+from holdfast.server.ui.frame import Problem
+from holdfast.store.port import Action
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from holdfast.server.ui.frame import Visit
+    from holdfast.store.port import ScheduleView
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    """What a worker wrote down about a schedule, as far as it matters here."""
+
+    queue: str | None = None
+    priority: int | None = None
+
+
+async def schedules(visit: Visit) -> Response:
+    """Show the schedules."""
+    views = [view for view in await visit.store.schedules() if visit.may(Right.LOOK, _spec(view).queue)]
+    last = await visit.store.get([view.last_job for view in views if view.last_job is not None])
+    return visit.render(
+        "schedules.html",
+        title="Schedules",
+        section="schedules",
+        now=await visit.store.now(),
+        schedules=views,
+        words={view.schedule.name: explained(view.schedule.cron) for view in views},
+        queues={view.schedule.name: _spec(view).queue or DEFAULT_QUEUE for view in views},
+        last={job.id: job for job in last if job is not None},
+    )
+
+
+async def run(visit: Visit) -> Response:
+    """Enqueue the job of a schedule now; its slots stay as they are."""
+    name = visit.field("name")
+    view = next((view for view in await visit.store.schedules() if view.schedule.name == name), None)
+    if view is None:
+        raise Problem(HTTPStatus.NOT_FOUND, f"There is no schedule {name!r}.", "Those there are stand on their page.")
+    job = await _like_the_last(visit, view)
+    visit.need(Right.STEER, job.queue)
+    await visit.store.enqueue([job])
+    await visit.store.note(Action.FIRE, [name], by=visit.who.name, detail=f"job {job.id}")
+    visit.told(queues=[job.queue])
+    return visit.go(visit.link("/schedules"), f"{name} was enqueued as job {job.id}.")
+
+
+async def _like_the_last(visit: Visit, view: ScheduleView) -> NewJob:
+    """Return a job like the schedule's last one; where there is none left, one by what the schedule says of itself."""
+    spec = _spec(view)
+    last = None if view.last_job is None else (await visit.store.get([view.last_job]))[0]
+    job_id = visit.ui.context.environment.job_id()
+    if last is None:
+        priority = DEFAULT_PRIORITY if spec.priority is None else spec.priority
+        return NewJob(id=job_id, task=view.schedule.task, queue=spec.queue or DEFAULT_QUEUE, priority=priority)
+    return NewJob(
+        id=job_id,
+        task=view.schedule.task,
+        queue=last.queue,
+        args=last.args,
+        priority=last.priority,
+        lease=last.lease_seconds,
+        policy=last.policy,
+        requires=last.requires,
+        tags=last.tags,
+    )
+
+
+def _spec(view: ScheduleView) -> _Spec:
+    try:
+        return msgspec.json.decode(view.schedule.spec, type=_Spec)
+    except msgspec.MsgspecError:
+        return _Spec()

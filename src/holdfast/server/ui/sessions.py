@@ -1,0 +1,165 @@
+"""Who has logged in: a random id in a cookie, and what it stands for in the memory of this server.
+
+A session says nothing by itself: the key that it was begun with is asked for again every half a second at most, so that a
+revoked one is out within a second, whichever server revoked it. A session is known to the server that began it: behind several
+of them, have the balancer send a browser to the same one, or log in once on each.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from holdfast.server import keys
+from holdfast.server.principal import Principal
+from holdfast.store.port import Action, Role
+
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+    from starlette.responses import Response
+
+    from holdfast.core.environment import Environment
+    from holdfast.server.settings import ServerSettings
+    from holdfast.store.port import Key, Store
+
+COOKIE: Final = "holdfast_session"
+RECHECK: Final = 0.5
+"""Seconds for which the last look at a key holds."""
+LONGEST: Final = 12 * 3600.0
+"""Seconds after which a session ends by itself."""
+MOST: Final = 10_000
+"""Sessions and addresses that are kept; the oldest go first."""
+PEOPLE: Final = frozenset({Role.VIEWER, Role.OPERATOR, Role.ADMIN})
+ADMIN: Final = "admin"
+"""How the holder of the admin secret is called."""
+MINUTE: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Session:
+    principal: Principal
+    digest: str
+    """Of the key it was begun with."""
+    began: float
+    checked: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A login that was refused, in words for the one who tried."""
+
+    why: str
+    wait: bool = False
+    """Whether too many were refused from that address."""
+
+
+class Sessions:
+    """The sessions of this server. Belongs to one event loop."""
+
+    def __init__(self, store: Store, environment: Environment, settings: ServerSettings) -> None:
+        self._store = store
+        self._environment = environment
+        self._settings = settings
+        self._admin = None if settings.admin_secret is None else keys.digest(settings.admin_secret)
+        self._sessions: dict[str, _Session] = {}
+        self._refusals: dict[str, list[float]] = {}
+
+    async def log_in(self, secret: str, address: str) -> tuple[str, Principal] | Refused:
+        """Begin a session for the holder of a key or of the admin secret; returns its id. Audited, whatever the answer."""
+        now = self._environment.monotonic()
+        if self._too_many(address, now):
+            return Refused("Too many logins from this address were refused. Wait a minute, then try again.", wait=True)
+        found = await self._holder(secret.strip())
+        if isinstance(found, Refused):
+            self._refusals.setdefault(address, []).append(now)
+            self._bound(self._refusals)
+            await self._store.note(Action.LOGIN_FAILED, by="nobody", detail=f"from {address}: {found.why}")
+            return found
+        principal, digest = found
+        await self._store.note(Action.LOGIN, [principal.key or "admin secret"], by=principal.name, detail=f"from {address}")
+        session_id = secrets.token_urlsafe(32)
+        self._sessions[session_id] = _Session(principal, digest, began=now, checked=now)
+        self._bound(self._sessions)
+        return session_id, principal
+
+    async def principal(self, request: HTTPConnection) -> Principal | None:
+        """Return who holds the session of a request's cookie; `None`: nobody, or no longer."""
+        session_id = request.cookies.get(COOKIE, "")
+        session = self._sessions.get(session_id)
+        if session is None:
+            return None
+        now = self._environment.monotonic()
+        if now - session.began > LONGEST:
+            self._sessions.pop(session_id, None)
+            return None
+        if session.principal.key is not None and now - session.checked >= RECHECK:
+            key = await self._store.key(session.principal.key)
+            if key is None or key.digest != session.digest or await self._flaw(key) is not None:
+                self._sessions.pop(session_id, None)
+                return None
+            session.principal, session.checked = _principal(key), now
+        return session.principal
+
+    async def log_out(self, request: HTTPConnection) -> None:
+        """End the session of a request's cookie. Audited."""
+        session = self._sessions.pop(request.cookies.get(COOKIE, ""), None)
+        if session is not None:
+            await self._store.note(Action.LOGOUT, [session.principal.key or "admin secret"], by=session.principal.name)
+
+    def set_cookie(self, response: Response, session_id: str, path: str) -> None:
+        """Have a browser keep a session: for this server alone, out of reach of scripts."""
+        response.set_cookie(
+            COOKIE,
+            session_id,
+            max_age=int(LONGEST),
+            path=path,
+            secure=self._settings.secure_cookies,
+            httponly=True,
+            samesite="strict",
+        )
+
+    async def _holder(self, secret: str) -> tuple[Principal, str] | Refused:
+        key = await self._store.key(keys.key_id(secret) or "0" * keys.PUBLIC)
+        is_key = keys.matches(secret, None if key is None else key.digest)
+        if keys.matches(secret, self._admin):
+            return Principal(ADMIN, Role.ADMIN), ""
+        if key is None or not is_key:
+            return Refused("This is neither a key that is known here nor the admin secret.")
+        if (flaw := await self._flaw(key)) is not None:
+            return Refused(flaw)
+        await self._store.use_key(key.id)
+        return _principal(key), key.digest
+
+    async def _flaw(self, key: Key) -> str | None:
+        """Say why a key does not open the dashboard."""
+        if key.revoked_at is not None:
+            return "This key was revoked."
+        if key.expires_at is not None and key.expires_at <= await self._store.now():
+            return "This key has expired."
+        if key.role not in PEOPLE:
+            return f"This is the key of a {key.role}: people log in with the key of a viewer, an operator or an admin."
+        return None
+
+    def _too_many(self, address: str, now: float) -> bool:
+        recent = [at for at in self._refusals.get(address, ()) if now - at < MINUTE]
+        if recent:
+            self._refusals[address] = recent
+        else:
+            self._refusals.pop(address, None)
+        return len(recent) >= self._settings.failure_rate
+
+    @staticmethod
+    def _bound(kept: dict[str, _Session] | dict[str, list[float]]) -> None:
+        while len(kept) > MOST:
+            kept.pop(next(iter(kept)))
+
+
+def _principal(key: Key) -> Principal:
+    return Principal(
+        key.name,
+        key.role,
+        queues=None if key.queues is None else frozenset(key.queues),
+        actions=None if key.actions is None else frozenset(key.actions),
+        key=key.id,
+    )

@@ -1,0 +1,205 @@
+"""How things look: times, ids, JSON with exact numbers, and what must not be seen."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from markupsafe import Markup, escape
+
+from holdfast.core.outcome import RETRIES_EXHAUSTED
+from holdfast.core.redact import MASK, looks_secret, redact
+from holdfast.core.spans import span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from holdfast.core.outcome import Error
+
+LONGEST: Final = 100_000
+"""Characters of JSON that a page shows."""
+SUMMARY: Final = 160
+NOTHING: Final = "\N{EN DASH}"
+LAST: Final = "; the last one with "
+INDENT: Final = "  "
+WIDE: Final = 72
+"""Characters up to which a list or an object stays on one line."""
+
+
+class _Exact(str):
+    """A number as it stands in the JSON."""
+
+    __slots__ = ()
+
+
+def moment(at: datetime) -> str:
+    """Return a time to the second, in UTC: the same for everyone who looks at the same incident."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def since(at: datetime | None, now: datetime) -> float | None:
+    """Return how many seconds ago something was."""
+    return None if at is None else max(0.0, (now - at).total_seconds())
+
+
+def when(at: datetime | None, now: datetime, *, suffix: str = " ago") -> Markup:
+    """Return a time as its age, with the time itself for those who ask; the page keeps the age up to date."""
+    if at is None:
+        return Markup('<span class="none">{}</span>').format(NOTHING)
+    seconds = (now - at).total_seconds()
+    text = f"{age(seconds)}{suffix}" if seconds >= 0 else f"in {age(-seconds)}"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.astimezone(UTC).isoformat(), moment(at), text)
+
+
+def age(seconds: float | None) -> str:
+    """Return a duration for people; fractions only where they tell something."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    return span(round(seconds, 1) if seconds < 10 else seconds)  # noqa: PLR2004  as in `span`
+
+
+def short(job_id: UUID | str) -> str:
+    """Return an id as lists write it: its beginning, which is a time, and its end, which is random."""
+    digits = str(job_id).replace("-", "")
+    return f"{digits[:8]}..{digits[-6:]}"
+
+
+def number(value: float | None) -> str:
+    """Return a count with its thousands apart."""
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"  # noqa: PLR2004  small rates need a digit
+
+
+def one_line(text: str | None, redacted: Iterable[str]) -> str:
+    """Return JSON in one line, without secrets and cut to what a row has room for."""
+    if text is None:
+        return ""
+    value, whole = _read(text[: SUMMARY * 20])
+    line = _flat(_veiled(value, frozenset(redacted))) if whole else redact(text[: SUMMARY * 2])
+    return line if len(line) <= SUMMARY else line[: SUMMARY - 1] + "…"
+
+
+def pretty(text: str, redacted: Iterable[str]) -> Markup:
+    """Return JSON for reading: laid out, coloured, its numbers as they are stored, without secrets."""
+    value, whole = _read(text)
+    if not whole:
+        return escape(_cut(redact(text)))
+    out: list[Markup] = []
+    _lay_out(_veiled(value, frozenset(redacted)), 0, out)
+    laid = Markup("").join(out)
+    if len(laid) > LONGEST * 8:
+        return escape(_cut(_flat(_veiled(value, frozenset(redacted)))))
+    return laid
+
+
+def plain(text: str) -> str:
+    """Return a text of an error or a log without secrets."""
+    return redact(text)
+
+
+def cause(error: Error) -> tuple[str, str]:
+    """Return code and message of what went wrong: that there is no attempt left says less than how the last one failed."""
+    if error.code == RETRIES_EXHAUSTED:
+        code, colon, message = error.message.partition(LAST)[2].partition(": ")
+        if colon:
+            return code, redact(message)
+    return error.code, redact(error.message)
+
+
+def top_frame(traceback: str) -> str:
+    """Return where an error was raised, as its traceback says: `file.py:12 in function`."""
+    for line in reversed(traceback.splitlines()):
+        parts = line.strip().split(", ")
+        if line.startswith("  File ") and len(parts) >= 3:  # noqa: PLR2004  file, line, function
+            path = parts[0].removeprefix("File ").strip('"')
+            return f"{'/'.join(path.split('/')[-2:])}:{parts[1].removeprefix('line ')} {parts[2]}"
+    return ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… cut: {len(text):,} characters, {LONGEST:,} shown"
+
+
+def _read(text: str) -> tuple[Any, bool]:
+    """Return JSON with its numbers as they are written and its objects as pairs; false where it is none, or nested too deep."""
+    try:
+        value = json.loads(text, parse_int=_Exact, parse_float=_Exact, parse_constant=_Exact, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return None, False
+    return value, True
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object, also one that says a name twice."""
+
+
+def _veiled(value: Any, redacted: frozenset[str]) -> Any:
+    match value:
+        case _Pairs():
+            return _Pairs(
+                (name, MASK if name in redacted or looks_secret(name) else _veiled(inner, redacted)) for name, inner in value
+            )
+        case list():
+            return [_veiled(inner, redacted) for inner in value]
+        case _Exact():
+            return value
+        case str():
+            return redact(value)
+        case _:
+            return value
+
+
+def _flat(value: Any) -> str:
+    match value:
+        case _Pairs():
+            return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {_flat(inner)}" for name, inner in value) + "}"
+        case list():
+            return "[" + ", ".join(map(_flat, value)) + "]"
+        case _Exact():
+            return str(value)
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def _lay_out(value: Any, depth: int, out: list[Markup]) -> None:
+    outer = Markup("\n") + INDENT * depth
+    inner = outer + INDENT
+    match value:
+        case list() if value and len(_flat(value)) + 2 * depth > WIDE:
+            pairs = isinstance(value, _Pairs)
+            out.append(Markup("{") if pairs else Markup("["))
+            for index, item in enumerate(value):
+                out.append(Markup(",") + inner if index else inner)
+                if pairs:
+                    out.append(_name(item[0]))
+                _lay_out(item[1] if pairs else item, depth + 1, out)
+            out.append(outer + (Markup("}") if pairs else Markup("]")))
+        case _Pairs():
+            parts = []
+            for name, item in value:
+                held: list[Markup] = [_name(name)]
+                _lay_out(item, depth, held)
+                parts.append(Markup("").join(held))
+            out.append(Markup("{") + Markup(", ").join(parts) + Markup("}"))
+        case list():
+            parts = []
+            for item in value:
+                held = []
+                _lay_out(item, depth, held)
+                parts.append(Markup("").join(held))
+            out.append(Markup("[") + Markup(", ").join(parts) + Markup("]"))
+        case _Exact():
+            out.append(Markup('<span class="json-number">{}</span>').format(str(value)))
+        case str():
+            out.append(Markup('<span class="json-text">{}</span>').format(json.dumps(value, ensure_ascii=False)))
+        case _:
+            out.append(Markup('<span class="json-word">{}</span>').format(json.dumps(value)))
+
+
+def _name(name: str) -> Markup:
+    return Markup('<span class="json-name">{}</span>: ').format(json.dumps(name, ensure_ascii=False))

@@ -1,0 +1,545 @@
+"""The dashboard in a browser: a shop that works, watched and steered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from holdfast import Holdfast
+from holdfast.connect import Adapters
+from holdfast.core.figures import BUCKETS, Figure
+from holdfast.core.job import NewJob, Unique
+from holdfast.core.states import Event, State
+from holdfast.errors import StoreUnavailable
+from holdfast.server.settings import ServerSettings
+from holdfast.store.port import Role, Worker
+from tests.server.ui.browser import ARGS, axe, chromium
+from tests.server.ui.serving import SECRET, Served, served
+from tests.server.ui.world import Shop, shop
+from tests.support.until import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from uuid import UUID
+
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+IMAGES = Path(__file__).parents[3] / "docs" / "images"
+HOSTILE = (
+    "<img src=x onerror=document.title='owned'>",
+    "\u202etxet desrever\u202c",
+    "🦑" * 20,
+    "w" * 190,
+    "'\"`{{7*7}}</script><svg onload=alert(1)>",
+)
+WIDE: ViewportSize = {"width": 1360, "height": 850}
+NARROW: ViewportSize = {"width": 380, "height": 800}
+UNPICTURED = {"nothing", "finished-chain"}
+expect.set_options(timeout=15_000)
+
+
+@dataclass
+class Stage:
+    """A shop that works behind a dashboard, and a browser that has logged in."""
+
+    serving: Served
+    shop: Shop
+    context: BrowserContext
+    heard: list[str] = field(default_factory=list)
+    """What pages complained of."""
+
+    @property
+    def url(self) -> str:
+        return self.serving.url
+
+    def do(self, coroutine: Awaitable[Any]) -> Any:
+        async def work() -> Any:
+            return await coroutine
+
+        return self.serving.run(work())
+
+    def enqueue(self, task: str, *args: Any, **options: Any) -> UUID:
+        async def work() -> UUID:
+            handle = await self.shop.task(task).options(**options).enqueue(*args)
+            found: UUID = handle.id
+            return found
+
+        found: UUID = self.do(work())
+        return found
+
+    def state(self, job: UUID) -> State:
+        found: State = self.do(self.serving.dashboard.store.get([job]))[0].state
+        return found
+
+    def ended(self, *jobs: UUID) -> None:
+        self.do(until(lambda: self.have_ended(jobs)))
+
+    async def have_ended(self, jobs: Sequence[UUID]) -> bool:
+        views = await self.serving.dashboard.store.get(jobs)
+        return all(view is not None and view.finished_at is not None for view in views)
+
+    def open(self, gate: str) -> None:
+        async def work() -> None:
+            self.shop.gate(gate).set()
+
+        self.do(work())
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.heard.append(message.text)
+
+    def page(self, path: str = "/") -> Page:
+        page = self.context.new_page()
+        page.on("console", self._hear)
+        page.on("pageerror", lambda error: self.heard.append(str(error)))
+        page.goto(f"{self.url}{path}")
+        return page
+
+
+@asynccontextmanager
+async def working(app: Holdfast, **options: Any) -> AsyncIterator[None]:
+    async with app.worker(**options):
+        yield
+
+
+def start(serving: Served, app: Holdfast, **options: Any) -> Callable[[], None]:
+    """Start a worker on the loop of the server; returns what stops it."""
+    stop, up = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        async with working(app, **options):
+            up.set()
+            await stop.wait()
+
+    async def begin() -> asyncio.Task[None]:
+        task = asyncio.create_task(work())
+        await up.wait()
+        return task
+
+    task = serving.run(begin())
+
+    async def end() -> None:
+        stop.set()
+        await task
+
+    return lambda: serving.run(end())
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = chromium()
+    with sync_playwright() as playwright:
+        one = playwright.chromium.launch(executable_path=found.path, args=list(ARGS), env={**os.environ, **found.variables})
+        yield one
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('shop')}/jobs.db"
+    app = Holdfast(url)
+    world = shop(app)
+    with served(Adapters(url), ServerSettings(admin_secret=SECRET, redacted=("iban",))) as serving:
+        serving.run(history(serving))
+        stop = start(serving, app, name="web-1:4242", concurrency=8, queues=["default", "mail", "reports", "bulk"])
+        context = browser.new_context(locale="en-US", viewport=WIDE, color_scheme="light", reduced_motion="reduce")
+        stage = Stage(serving, world, context)
+        page = stage.page("/login")
+        page.fill("#secret", SECRET)
+        page.press("#secret", "Enter")
+        expect(page.locator("h1")).to_have_text("Overview")
+        page.close()
+        yield stage
+        context.close()
+        stop()
+        serving.run(app.close())
+
+
+async def history(serving: Served) -> None:
+    """Add up a quarter of an hour of figures."""
+    chance = random.Random(7)
+    store = serving.dashboard.store
+    for minute in range(15):
+        figures = []
+        for event, count, code in ((Event.SUCCEED, 40 + 3 * minute, ""), (Event.FAIL, chance.randint(0, 4), "SMTP_CLOSED")):
+            times = [chance.choice((2, 3, 3, 4, 5, 7)) for _ in range(count)]
+            histogram = tuple(times.count(bucket) for bucket in range(BUCKETS))
+            if count:
+                figures.append(
+                    Figure(queue="mail", task="mail.send", event=event, code=code, count=count, waits=histogram, runs=histogram)
+                )
+        await store.measure(figures)
+        await store.rewind(60.0)
+
+
+@pytest.fixture
+def stage(shown: Stage) -> Iterator[Stage]:
+    shown.heard.clear()
+    yield shown
+    for page in shown.context.pages:
+        page.close()
+    assert shown.heard == [], "pages complained"
+
+
+# -- watching --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_key_is_refused_and_a_session_ends_with_its_logout(stage: Stage, browser: Browser) -> None:
+    context = browser.new_context(locale="en-US")
+    page = context.new_page()
+    page.goto(f"{stage.url}/jobs?q=state:failed")
+    page.fill("#secret", "not this one")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert").filter(has_text="neither a key")).to_be_visible()
+    page.fill("#secret", SECRET)
+    page.get_by_role("button", name="Log in").click()
+    expect(page).to_have_url(f"{stage.url}/jobs?q=state:failed")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    context.close()
+
+
+def test_a_job_goes_from_ready_to_succeeded_while_one_watches(stage: Stage) -> None:
+    job = stage.enqueue("video.transcode", "film.mov", "watched")
+    page = stage.page(f"/jobs/{job}")
+    page.evaluate("window.same = true")
+    head = page.locator("h1 .state")
+    expect(head).to_have_text("ready")
+    expect(page.locator(".reasons")).to_contain_text("serves the queue 'video'")
+    stop = start(stage.serving, stage.shop.app, name="gpu-1", queues=["video"], concurrency=2)
+    try:
+        expect(head).to_have_text("running")
+        bar = page.locator(".run progress")
+        expect(bar).to_have_attribute("value", "35.0")
+        expect(page.locator("#log")).to_contain_text("probing film.mov")
+        stage.open("watched")
+        expect(bar).to_have_attribute("value", "80.0")
+        stage.open("watched:end")
+        expect(head).to_have_text("succeeded")
+        expect(page.locator("pre.json").last).to_contain_text("film.mov.mp4")
+    finally:
+        stop()
+    assert page.evaluate("window.same"), "the page was loaded anew"
+
+
+def test_a_new_job_appears_in_the_list_without_a_reload(stage: Stage) -> None:
+    page = stage.page("/jobs?q=tag:fresh")
+    expect(page.locator(".empty")).to_contain_text("No job matches")
+    job = stage.enqueue("orders.ship", 1, tags=["fresh"])
+    expect(page.locator(f"#job-{job} .state")).to_have_text("succeeded")
+
+
+def test_a_paused_page_stands_still_until_it_goes_on(stage: Stage) -> None:
+    page = stage.page("/jobs?q=tag:still")
+    expect(page.locator(".empty")).to_be_visible()
+    page.keyboard.press("p")
+    expect(page.locator("#pause")).to_have_attribute("aria-pressed", "true")
+    job = stage.enqueue("orders.ship", 2, tags=["still"])
+    stage.ended(job)
+    page.wait_for_timeout(700)
+    expect(page.locator(".empty")).to_be_visible()
+    page.keyboard.press("p")
+    expect(page.locator(f"#job-{job}")).to_be_visible()
+
+
+def test_a_store_that_is_away_is_a_banner_over_the_page_as_it_was(stage: Stage) -> None:
+    page = stage.page("/queues")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    store = stage.serving.dashboard.store
+    whole = store.stats, store.queues
+
+    async def away() -> Any:
+        raise StoreUnavailable("the database", 0.0, "connection refused")
+
+    try:
+        store.stats = store.queues = away  # type: ignore[method-assign]
+        expect(page.locator("#banner")).to_contain_text("The store does not answer")
+        expect(page.locator("tbody tr").first).to_be_visible()
+    finally:
+        store.stats, store.queues = whole  # type: ignore[method-assign]
+    expect(page.locator("#banner")).to_be_empty()
+    stage.heard[:] = [text for text in stage.heard if "503" not in text]
+
+
+# -- steering --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_job_shows_its_traceback_and_runs_again(stage: Stage) -> None:
+    stage.shop.broken.add("wayne")
+    job = stage.enqueue("mail.send", "wayne", 3)
+    stage.ended(job)
+    page = stage.page(f"/jobs/{job}")
+    expect(page.locator("#traceback pre")).to_contain_text("raise Retryable")
+    expect(page.locator("h1 .state")).to_have_text("failed")
+    stage.shop.broken.discard("wayne")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator(".said")).to_have_text("1 job to run again")
+    expect(page.locator("h1 .state")).to_have_text("succeeded")
+    expect(page.locator(".lanes tbody tr")).to_have_count(2)
+    expect(page.locator("pre.json").last).to_contain_text("9007199254740993")
+
+
+def test_a_running_job_is_canceled(stage: Stage) -> None:
+    job = stage.enqueue("video.transcode", "long.mov", "never")
+    stop = start(stage.serving, stage.shop.app, name="gpu-2", queues=["video"], concurrency=2)
+    try:
+        page = stage.page(f"/jobs/{job}")
+        expect(page.locator("h1 .state").first).to_have_text("running")
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.locator("h1 .state").first).to_have_text("canceled")
+        assert stage.state(job) is State.CANCELED
+    finally:
+        stop()
+
+
+def test_typed_text_and_focus_outlive_every_refresh_and_a_queue_is_paused(stage: Stage) -> None:
+    stage.ended(stage.enqueue("orders.ship", 4, queue="bulk"))
+    page = stage.page("/queues")
+    row = page.locator("tr", has=page.get_by_role("link", name="bulk", exact=True))
+    row.get_by_placeholder("why").click()
+    page.keyboard.type("the disk ")
+    for number in range(3):
+        stage.ended(stage.enqueue("orders.ship", number, queue="bulk"))
+        page.wait_for_timeout(300)
+    page.keyboard.type("is full")
+    expect(row.get_by_placeholder("why")).to_have_value("the disk is full")
+    expect(row.get_by_placeholder("why")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(row.locator(".state")).to_have_text("paused")
+    expect(row).to_contain_text("by admin: the disk is full")
+    row.get_by_role("button", name="Resume").click()
+    expect(row).to_contain_text("open")
+
+
+def test_all_that_match_a_search_are_retried_after_a_question(stage: Stage) -> None:
+    stage.shop.broken.add("stark")
+    jobs = [stage.enqueue("mail.send", "stark", number, tags=["bulk"]) for number in range(7)]
+    stage.ended(*jobs)
+    stage.shop.broken.discard("stark")
+    page = stage.page("/jobs?q=tag:bulk+state:failed")
+    page.locator("#all-shown").check()
+    expect(page.locator("#selected")).to_have_text("7 selected")
+    page.locator(f"#job-{jobs[0]} input").uncheck()
+    expect(page.locator("#selected")).to_have_text("6 selected")
+    page.get_by_role("button", name="Retry…").click()
+    expect(page.get_by_role("heading", name="Retry 6 jobs?")).to_be_visible()
+    page.get_by_role("link", name="Back").click()
+    page.get_by_role("link", name="failed").click()
+    page.goto(f"{stage.url}/jobs/confirm?verb=retry&all=1&q=tag:bulk+error:SMTP_CLOSED&back=/jobs?q=tag:bulk")
+    expect(page.get_by_role("heading", name="Retry 7 jobs?")).to_be_visible()
+    page.get_by_role("button", name="Retry 7 jobs").click()
+    expect(page.locator(".said")).to_have_text("7 jobs to run again")
+    expect(page.locator("td .state.succeeded")).to_have_count(7)
+
+
+def test_everything_can_be_done_by_keyboard(stage: Stage) -> None:
+    stage.shop.broken.add("hooli")
+    job = stage.enqueue("mail.send", "hooli", 9, tags=["keys"])
+    stage.ended(job)
+    page = stage.page("/")
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.type("gj")
+    expect(page.locator("h1")).to_have_text("Jobs")
+    page.wait_for_load_state()
+    page.keyboard.press("/")
+    expect(page.locator("#q")).to_be_focused()
+    page.keyboard.type("tag:keys")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("tag%3Akeys"))
+    page.wait_for_load_state()
+    page.keyboard.type("jx")
+    expect(page.locator("#selected")).to_have_text("1 selected")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1 .title")).to_have_text("mail.send")
+    page.wait_for_load_state()
+    stage.shop.broken.discard("hooli")
+    page.keyboard.press("r")
+    expect(page.locator("h1 .state")).to_have_text("succeeded")
+    page.keyboard.press("t")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.reload()
+    page.wait_for_load_state()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.keyboard.press("t")
+    for title in ("Overview", "Queues", "Workers", "Schedules", "Chains", "Audit"):
+        page.keyboard.type(f"g{title[0].lower()}")
+        expect(page.locator("h1")).to_have_text(title)
+        page.wait_for_load_state()
+
+
+# -- how it looks ----------------------------------------------------------------------------------------------------------
+
+
+def furnish(stage: Stage) -> dict[str, str]:
+    """Have something to show on every page; returns the pages by name."""
+
+    async def work() -> dict[str, str]:
+        task, store = stage.shop.task, stage.serving.dashboard.store
+        stage.shop.broken.update({"acme", "globex"})
+        mails = [
+            await task("mail.send").enqueue(to, number)
+            for number in range(6)
+            for to in ("acme", "globex", "initech", "umbrella", "initech", "umbrella")
+        ]
+        rows = await task("rows.import").options(tags=["import"], key="rows").enqueue("/srv/rows.csv", api_token="s3cr3t")
+        done = await task("orders.check").start_chain(7)
+        film = await task("video.transcode").enqueue("trailer.mov", "furnished")
+        chain = await task("orders.check").options(after=[film, done]).start_chain(9)
+        await task("invoice.approve").enqueue(7)
+        await task("mail.send").options(delay=3600).enqueue("initech", 99)
+        await store.pause("reports", by="ada", reason="the disk is being replaced")
+        await task("report.build").enqueue()
+        await until(lambda: stage.have_ended([handle.id for handle in [*mails, rows]]))
+
+        async def progressed() -> bool:
+            view = (await store.get([film.id]))[0]
+            return view is not None and view.progress is not None
+
+        await until(progressed)
+        await stage.serving.dashboard.key("ci", Role.CLIENT)
+        await stage.serving.dashboard.key("ada", Role.OPERATOR, queues=("mail", "video"))
+        await done.result(timeout=10)
+        return {
+            "overview": "/",
+            "jobs": "/jobs",
+            "job": f"/jobs/{film.id}",
+            "failed-job": f"/jobs/{rows.id}",
+            "confirm": "/jobs/confirm?verb=retry&all=1&q=state:failed",
+            "queues": "/queues",
+            "workers": "/workers?all=1",
+            "schedules": "/schedules",
+            "chains": "/chains",
+            "chain": f"/chains/{chain.id}",
+            "finished-chain": f"/chains/{done.id}",
+            "audit": "/audit",
+            "keys": "/keys",
+            "nothing": f"/jobs/{'0' * 8}-0000-7000-8000-{'0' * 12}",
+        }
+
+    found: dict[str, str] = stage.do(work())
+    return found
+
+
+@pytest.fixture(scope="module")
+def furnished(shown: Stage) -> Iterator[dict[str, str]]:
+    stop = start(shown.serving, shown.shop.app, name="gpu-3", queues=["video"], concurrency=2, capabilities=["gpu", "ffmpeg"])
+    yield furnish(shown)
+    shown.open("furnished")
+    shown.open("furnished:end")
+    stop()
+    shown.do(shown.serving.dashboard.store.resume("reports"))
+
+
+def test_no_page_has_a_barrier_or_an_error(stage: Stage, furnished: dict[str, str], request: pytest.FixtureRequest) -> None:
+    """By axe: all of its rules in light; in dark, which changes colours alone, those about colours."""
+    script, pictures = axe(), request.config.getoption("--screenshots")
+    stage.context.clear_cookies(name="holdfast_theme")  # the system's theme, not one that was chosen
+    page = stage.page("/")
+    found, grounds = [], set()
+    for name, path in furnished.items():
+        page.goto(f"{stage.url}{path}")
+        page.locator("h1").wait_for()
+        if not pictures:
+            page.keyboard.press("p")
+        page.evaluate(script)
+        for theme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
+            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            grounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+            answer = page.evaluate("(rules) => axe.run(document, {resultTypes: ['violations'], ...rules})", rules)
+            found += [f"{name}, {theme}: {one['id']} {one['nodes'][0]['target']} {one['help']}" for one in answer["violations"]]
+            if pictures and name not in UNPICTURED:
+                page.wait_for_timeout(400)
+                (IMAGES / f"dashboard-{name}{'-dark' if theme == 'dark' else ''}.png").write_bytes(page.screenshot())
+        page.emulate_media(color_scheme="light")
+    stage.heard[:] = [text for text in stage.heard if "404" not in text]
+    assert found == []
+    assert len(grounds) == 2
+
+
+def test_the_login_has_no_barrier(stage: Stage, browser: Browser, request: pytest.FixtureRequest) -> None:
+    context = browser.new_context(locale="en-US", viewport=WIDE)
+    page = context.new_page()
+    page.goto(f"{stage.url}/")
+    page.evaluate(axe())
+    assert page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"] == []
+    if request.config.getoption("--screenshots"):
+        (IMAGES / "dashboard-login.png").write_bytes(page.screenshot())
+    context.close()
+
+
+def test_pages_fit_a_narrow_screen(stage: Stage, furnished: dict[str, str], request: pytest.FixtureRequest) -> None:
+    page = stage.page("/")
+    page.set_viewport_size(NARROW)
+    widths = {}
+    for name, path in furnished.items():
+        page.goto(f"{stage.url}{path}")
+        widths[name] = page.evaluate("document.documentElement.scrollWidth")
+        if request.config.getoption("--screenshots") and name == "overview":
+            (IMAGES / "dashboard-narrow.png").write_bytes(page.screenshot())
+    stage.heard[:] = [text for text in stage.heard if "404" not in text]
+    assert {name: width for name, width in widths.items() if width > NARROW["width"]} == {}
+
+
+def test_charts_are_drawn(stage: Stage) -> None:
+    page = stage.page("/")
+    expect(page.locator(".plot canvas")).to_have_count(3)
+    page.get_by_role("link", name="6h").click()
+    expect(page.locator(".plot canvas")).to_have_count(3)
+    expect(page.get_by_role("link", name="6h")).to_have_attribute("aria-current", "true")
+
+
+def test_hostile_texts_stay_texts(stage: Stage) -> None:
+    store, world = stage.serving.dashboard.store, stage.serving.dashboard.context.environment
+    jobs = [
+        NewJob(
+            id=world.job_id(),
+            task=evil,
+            queue=evil,
+            tags=(evil,),
+            unique=Unique(key=evil, scope=evil),
+            requires=(evil,),
+            trace=evil,
+            args=f'{{"evil": {json.dumps(evil)}}}',
+        )
+        for evil in HOSTILE
+    ]
+    workers = [Worker(id=world.job_id(), name=evil, version=evil, capabilities=(evil,)) for evil in HOSTILE]
+
+    async def appear() -> None:
+        await store.enqueue(jobs)
+        for evil, worker in zip(HOSTILE, workers, strict=True):
+            await store.register(worker)
+            await store.pause(evil, by=evil, reason=evil)
+
+    async def go() -> None:
+        await store.delete([job.id for job in jobs])
+        for evil, worker in zip(HOSTILE, workers, strict=True):
+            await store.retire(worker.id)
+            await store.resume(evil)
+
+    stage.do(appear())
+    page = stage.page("/")
+    for path in ("/", "/jobs", "/queues", "/workers", "/audit", *(f"/jobs/{job.id}" for job in jobs), f"/chains/{jobs[0].id}"):
+        page.goto(f"{stage.url}{path}")
+        page.locator("h1").wait_for()
+        assert page.locator("#main img, #main script, #main svg[onload]").count() == 0, path
+        assert page.title().endswith("Holdfast")
+        for job in jobs:
+            if path == f"/jobs/{job.id}":
+                assert page.locator("h1 .title").text_content() == job.task
+    page.close()
+    stage.do(go())

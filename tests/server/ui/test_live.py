@@ -1,0 +1,262 @@
+"""What keeps pages live: looks that are taken for all, mailboxes of one slot, and the stream as browsers read it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from holdfast.connect import Adapters
+from holdfast.core.job import NewJob
+from holdfast.core.states import State
+from holdfast.errors import StoreUnavailable
+from holdfast.notify.port import Hint
+from holdfast.server.settings import ServerSettings
+from holdfast.server.ui.live import SHORTEST, Live, Mailbox, Snapshot
+from holdfast.store.port import ClaimRequest, Role, Stats, Worker
+from holdfast.system import SystemEnvironment
+from tests.server.ui.serving import SECRET, Served, served
+from tests.support.until import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+WORLD = SystemEnvironment()
+
+
+@asynccontextmanager
+async def hub() -> AsyncIterator[tuple[Live, Any, Any]]:
+    adapters = Adapters("memory://")
+    store, notifier = adapters.store(), adapters.notifier()
+    await store.open()
+    try:
+        yield Live(store, notifier, WORLD), store, notifier
+    finally:
+        await notifier.close()
+        await store.close()
+
+
+def job() -> NewJob:
+    return NewJob(id=WORLD.job_id(), task="t")
+
+
+# -- looks -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_nobody_watches_and_nothing_is_looked_at() -> None:
+    async with hub() as (live, _, notifier):
+        async with live.watch() as mailbox:
+            assert await mailbox.take(5) is not None
+        looks = live.looks
+        notifier.hint(Hint(anything=True))
+        await asyncio.sleep(0.05)
+        assert (live.looks, live.watchers) == (looks, 0)
+
+
+async def test_whoever_comes_is_told_how_things_stand_first() -> None:
+    async with hub() as (live, store, _):
+        await store.enqueue([job()])
+        async with live.watch() as first, live.watch() as second:
+            for mailbox in (first, second):
+                snapshot = await mailbox.take(5)
+                assert snapshot is not None
+                assert snapshot.stats is not None
+                assert snapshot.stats.count(State.READY) == 1
+        async with live.watch() as third:
+            assert await third.take(5) is not None
+
+
+async def test_a_hint_brings_a_look_at_once_and_many_bring_four_a_second() -> None:
+    async with hub() as (live, store, notifier), live.watch() as mailbox:
+        await mailbox.take(5)
+        await asyncio.sleep(SHORTEST)
+        await store.enqueue([job()])
+        begun = time.monotonic()
+        notifier.hint(Hint(anything=True))
+        snapshot = await mailbox.take(5)
+        assert snapshot is not None
+        assert snapshot.stats is not None
+        assert snapshot.stats.count(State.READY) == 1
+        assert time.monotonic() - begun < 1.0
+        looks, begun = live.looks, time.monotonic()
+        while time.monotonic() - begun < 1.0:
+            notifier.hint(Hint(anything=True))
+            await asyncio.sleep(0.005)
+        assert live.looks - looks <= 5
+
+
+async def test_nothing_is_told_where_nothing_is_newer() -> None:
+    async with hub() as (live, _, _):
+        async with live.watch() as mailbox:
+            snapshot = await mailbox.take(5)
+            assert snapshot is not None
+        async with live.watch(seen=snapshot.version) as again:
+            assert await again.take(1.5) is None
+
+
+async def test_versions_of_another_server_are_not_taken_for_ones_own() -> None:
+    async with hub() as (live, _, _):
+        assert live.seen(f"{live.epoch}-7") == 7
+        for other in ("0123456789ab-7", "7", "", None, f"{live.epoch}-x", f"{live.epoch}-²"):
+            assert live.seen(other) is None
+
+
+async def test_a_store_that_is_away_is_told_once_and_its_return_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with hub() as (live, store, _), live.watch() as mailbox:
+        await mailbox.take(5)
+        whole = store.stats
+
+        async def away() -> Stats:
+            raise StoreUnavailable("db", 0.0, "gone")
+
+        monkeypatch.setattr(store, "stats", away)
+        snapshot = await mailbox.take(5)
+        assert snapshot is not None
+        assert snapshot.stats is None
+        assert "does not answer" in snapshot.summary
+        monkeypatch.setattr(store, "stats", whole)
+        snapshot = await mailbox.take(5)
+        assert snapshot is not None
+        assert snapshot.stats is not None
+
+
+async def test_a_mailbox_holds_the_latest_alone() -> None:
+    mailbox = Mailbox()
+    for version in range(1000):
+        mailbox.put(Snapshot(version=version, stats=None))
+    snapshot = await mailbox.take(1)
+    assert snapshot is not None
+    assert snapshot.version == 999
+    assert await mailbox.take(0.01) is None
+
+
+# -- the stream ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def serving() -> Iterator[Served]:
+    with served(Adapters("memory://"), ServerSettings(admin_secret=SECRET)) as one:
+        yield one
+
+
+@asynccontextmanager
+async def logged_in(serving: Served, secret: str = SECRET) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=serving.url, headers={"Sec-Fetch-Site": "same-origin"}, timeout=30) as client:
+        answer = await client.post("/login", data={"secret": secret})
+        assert answer.status_code == 303
+        yield client
+    await asyncio.sleep(0.02)  # a transport closes in a later turn of the loop
+
+
+async def events(client: httpx.AsyncClient, **headers: str) -> AsyncIterator[dict[str, str]]:
+    async with client.stream("GET", "/live", headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        event: dict[str, str] = {}
+        async for line in answer.aiter_lines():
+            if line:
+                name, _, value = line.partition(": ")
+                event[name] = value
+            elif event:
+                yield event
+                event = {}
+
+
+async def test_the_stream_begins_with_a_snapshot_and_goes_on_with_changes(serving: Served) -> None:
+    async with logged_in(serving) as client:
+        stream = events(client)
+        first = await anext(stream)
+        assert first["event"] == "changed"
+        assert first["retry"] == "3000"
+        assert json.loads(first["data"])["summary"].startswith("0 ready")
+        serving.run(serving.dashboard.store.enqueue([job()]))
+        second = await anext(stream)
+        assert json.loads(second["data"])["summary"].startswith("1 ready")
+        assert second["id"] != first["id"]
+        await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def test_who_comes_again_is_told_only_what_is_newer(serving: Served) -> None:
+    async with logged_in(serving) as client:
+        stream = events(client)
+        first = await anext(stream)
+        again = events(client, **{"Last-Event-ID": first["id"]})
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.2):
+                await anext(again)
+        old = events(client, **{"Last-Event-ID": "0123456789ab-99"})
+        assert (await anext(old))["event"] == "changed"
+        for one in (stream, old):
+            await one.aclose()  # type: ignore[attr-defined]
+
+
+async def test_the_stream_of_a_revoked_key_ends(serving: Served) -> None:
+    key = serving.run(serving.dashboard.key("ada", Role.VIEWER))
+    async with logged_in(serving, key) as client:
+        stream = events(client)
+        await anext(stream)
+        serving.run(serving.dashboard.store.revoke_key(key.split("_")[1], by="admin"))
+        begun = time.monotonic()
+        assert [one async for one in stream if one["event"] != "changed"] == []
+        assert time.monotonic() - begun < 3.0
+
+
+async def test_five_hundred_clients_that_read_nothing_cost_one_slot_each(serving: Served) -> None:
+    """They are told of many changes, and read none: the server looks no more often, and keeps the latest for each."""
+    async with logged_in(serving) as client:
+        cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    address = ("127.0.0.1", int(serving.url.rpartition(":")[2]))
+    request = f"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n\r\n".encode()
+    live = serving.dashboard.live
+    sockets: list[socket.socket] = []
+    try:
+        for _ in range(500):
+            one = socket.create_connection(address)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            one.sendall(request)
+            sockets.append(one)
+
+        async def all_watch() -> bool:
+            return live.watchers == 500
+
+        await until(all_watch, 60)
+        looks, begun = live.looks, time.monotonic()
+        for _ in range(20):
+            serving.run(serving.dashboard.store.enqueue([job()]))
+            serving.dashboard.context.notifier.hint(Hint(anything=True))
+            await asyncio.sleep(0.05)
+        assert live.looks - looks <= 4 * (time.monotonic() - begun) + 2
+        assert live.watchers == 500
+    finally:
+        for one in sockets:
+            one.close()
+
+    async def none_watches() -> bool:
+        return live.watchers == 0
+
+    await until(none_watches, 60)
+
+
+async def test_a_page_is_told_of_a_running_job_every_second(serving: Served) -> None:
+    """Progress and logs bring no hint: while something runs, the page asks anew each second."""
+    async with logged_in(serving) as client, AsyncExitStack() as stack:
+        serving.run(_running(serving))
+        stream = events(client)
+        stack.push_async_callback(stream.aclose)  # type: ignore[attr-defined]
+        for _ in range(3):
+            async with asyncio.timeout(5):
+                await anext(stream)
+
+
+async def _running(serving: Served) -> None:
+    store = serving.dashboard.store
+    worker = Worker(id=WORLD.job_id(), name="w")
+    await store.register(worker)
+    await store.enqueue([job()])
+    await store.claim(ClaimRequest(worker=worker.id, tasks=frozenset({"t"}), limit=1, look=True))

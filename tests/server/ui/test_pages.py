@@ -1,0 +1,504 @@
+"""The pages without a browser: filters, paging, roles, what is refused, and what is never shown."""
+
+from __future__ import annotations
+
+import html
+import re
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from holdfast.core.figures import EMPTY, Figure
+from holdfast.core.job import NewJob
+from holdfast.core.outcome import Error
+from holdfast.core.settle import Write
+from holdfast.core.states import Event, State
+from holdfast.errors import StoreUnavailable
+from holdfast.server.settings import ServerSettings
+from holdfast.server.ui import steering
+from holdfast.store.port import Action, ClaimRequest, LogLine, Role, Settlement, Worker
+from holdfast.system import SystemEnvironment
+from tests.server.ui.conftest import OWN, Place, opened
+from tests.server.ui.serving import SECRET
+
+if TYPE_CHECKING:
+    from starlette.testclient import TestClient
+
+    from holdfast.core.lease import Lease
+
+WORLD = SystemEnvironment()
+PAGES = ("/", "/jobs", "/queues", "/workers", "/schedules", "/chains", "/audit", "/keys")
+
+
+def new(task: str = "mail.send", **options: Any) -> NewJob:
+    return NewJob(id=WORLD.job_id(), task=task, **options)
+
+
+def enqueue(place: Place, *jobs: NewJob) -> list[UUID]:
+    return [one.job_id for one in place.do(place.store.enqueue(jobs))]
+
+
+def ids_on(page: str) -> list[UUID]:
+    return [UUID(found) for found in re.findall(r'<tr id="job-([0-9a-f-]{36})"', page)]
+
+
+def work(place: Place, *errors: Error | None, task: str = "mail.send") -> list[UUID]:
+    """Have a worker claim as many jobs as there are errors, and end each with it; `None`: well."""
+
+    async def done() -> list[UUID]:
+        worker = Worker(id=WORLD.job_id(), name="w-1", slots=8)
+        await place.store.register(worker)
+        claimed = await place.store.claim(ClaimRequest(worker=worker.id, tasks=frozenset({task}), limit=len(errors), look=True))
+        ends = []
+        for one, error in zip(claimed, errors, strict=True):
+            event = Event.SUCCEED if error is None else Event.FAIL
+            ends.append(Settlement(lease=one.lease, write=write(event, error)))
+        await place.store.settle(ends)
+        return [one.lease.job_id for one in claimed]
+
+    found: list[UUID] = place.do(done())
+    return found
+
+
+def write(event: Event, error: Error | None) -> Write:
+    return Write(event=event, failures=int(error is not None), result="null" if error is None else None, error=error)
+
+
+# -- looking ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_of_an_empty_store_is_a_page(place: Place, path: str) -> None:
+    answer = place.client.get(path)
+    assert answer.status_code == 200
+    assert "<h1" in answer.text
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    assert " style=" not in answer.text
+    assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=", answer.text)
+
+
+def test_a_search_shows_what_matches_all_of_its_tokens(place: Place) -> None:
+    wanted, _, _ = enqueue(place, new(queue="a", tags=("x",)), new(queue="a"), new(queue="b", tags=("x",)))
+    assert ids_on(place.client.get("/jobs", params={"q": "queue:a tag:x"}).text) == [wanted]
+
+
+def test_a_word_by_itself_is_the_name_of_a_task_and_quotes_hold_spaces(place: Place) -> None:
+    one, other = enqueue(place, new("send mail"), new("tidy"))
+    assert ids_on(place.client.get("/jobs", params={"q": "tidy"}).text) == [other]
+    assert ids_on(place.client.get("/jobs", params={"q": 'task:"send mail"'}).text) == [one]
+
+
+def test_an_id_leads_to_its_job(place: Place) -> None:
+    (job,) = enqueue(place, new())
+    for text in (str(job), f"id:{job}", f"{job.hex[:8]}..{job.hex[-6:]}"):
+        answer = place.client.get("/jobs", params={"q": text})
+        assert answer.headers["location"] == f"/jobs/{job}"
+
+
+def test_errors_are_found_by_their_code(place: Place) -> None:
+    enqueue(place, new(), new())
+    first, _ = work(place, Error("TIMEOUT", "too slow"), Error("OTHER", "no"))
+    assert ids_on(place.client.get("/jobs", params={"q": "error:timeout"}).text) == [first]
+
+
+def test_a_token_that_is_none_is_explained_on_the_page(place: Place) -> None:
+    answer = place.client.get("/jobs", params={"q": "quueue:a"})
+    assert answer.status_code == 200
+    assert "do you mean queue:" in answer.text
+
+
+def test_a_list_goes_on_where_its_page_ended(place: Place) -> None:
+    jobs = enqueue(place, *(new() for _ in range(120)))
+    seen: list[UUID] = []
+    path = "/jobs?q=task%3Amail.send"
+    for _ in range(3):
+        page = place.client.get(path).text
+        seen += ids_on(page)
+        if found := re.search(r'rel="next" href="([^"]+)"', page):
+            path = html.unescape(found[1])
+    assert seen == sorted(jobs, reverse=True)
+
+
+def test_counts_are_those_of_the_search(place: Place) -> None:
+    enqueue(place, new(queue="a"), new(queue="a"), new(queue="b"))
+    page = place.client.get("/jobs", params={"q": "queue:a"}).text
+    assert re.search(r'ready <span class="count">2</span>', page)
+    assert 'class="count"' not in place.client.get("/jobs", params={"q": "tag:x"}).text
+
+
+def test_the_open_page_asks_for_its_content_alone(place: Place) -> None:
+    enqueue(place, new())
+    answer = place.client.get("/jobs", headers={"HX-Request": "true"})
+    assert "<html" not in answer.text
+    assert "<title>Jobs" in answer.text
+    assert 'id="job-' in answer.text
+
+
+def test_a_job_shows_exact_numbers_and_no_secrets(place: Place) -> None:
+    args = (
+        '{"big": 12345678901234567890123, "exact": 0.10000000000000000000001, "api_key": "sk", "iban": {"a": 1}, "l": [1e400]}'
+    )
+    (job,) = enqueue(place, new(args=args))
+    page = html.unescape(place.client.get(f"/jobs/{job}").text)
+    for text in ("12345678901234567890123", "0.10000000000000000000001", "1e400"):
+        assert f'<span class="json-number">{text}</span>' in page
+    assert page.count("[redacted]") == 2
+    assert '"sk"' not in page
+
+
+def test_a_job_says_why_it_does_not_run(place: Place) -> None:
+    (job,) = enqueue(place, new())
+    assert "No worker was ever here" in place.client.get(f"/jobs/{job}").text
+
+
+def test_a_job_shows_its_attempts_log_and_traceback(place: Place) -> None:
+    enqueue(place, new())
+
+    async def run() -> Lease:
+        worker = Worker(id=WORLD.job_id(), name="w-<1>", slots=1)
+        await place.store.register(worker)
+        (claimed,) = await place.store.claim(ClaimRequest(worker=worker.id, tasks=frozenset({"mail.send"}), limit=1, look=True))
+        await place.store.log([LogLine(lease=claimed.lease, message=f"line {number}") for number in range(1500)])
+        trace = 'Traceback\n  File "/srv/app/mail.py", line 7, in send\n    raise Oops'
+        await place.store.settle([Settlement(lease=claimed.lease, write=write(Event.FAIL, Error("OOPS", "no", trace)))])
+        return claimed.lease
+
+    lease = place.do(run())
+    page = place.client.get(f"/jobs/{lease.job_id}").text
+    assert "w-&lt;1&gt;" in page
+    assert "line 1499" in page
+    assert "line 1299<" not in page
+    assert "line 7, in send" in page
+    again = place.client.get(f"/jobs/{lease.job_id}").text
+    assert re.findall(r"line \d+(?=</span>)", page) == re.findall(r"line \d+(?=</span>)", again)
+    groups = place.client.get("/").text
+    assert "app/mail.py:7 in send" in groups
+
+
+def test_what_is_not_there_is_said_so(place: Place) -> None:
+    answer = place.client.get(f"/jobs/{WORLD.job_id()}")
+    assert answer.status_code == 404
+    assert "it never was, or it was deleted or pruned" in answer.text
+
+
+def test_charts_have_the_figures_of_their_window(place: Place) -> None:
+    runs = (0, 0, 0, 0, 4, *EMPTY[5:])
+    figure = Figure(queue="q", task="t", event=Event.SUCCEED, count=4, ran=0.4, runs=runs, waits=runs)
+    place.do(place.store.measure([figure]))
+    page = html.unescape(place.client.get("/").text)
+    assert '"succeeded":[0.0,0.0,' in page
+    assert re.search(r'"succeeded":\[[0.,]*4\.0', page)
+    for window in ("6h", "7d"):
+        page = html.unescape(place.client.get(f"/?window={window}").text)
+        assert re.search(r'"succeeded":\[[0.,]+[1-9]', page)
+
+
+# -- coming in -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nobody_sees_anything_without_a_session(place: Place, path: str) -> None:
+    answer = place.anyone().get(path)
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/login")
+
+
+def test_an_open_page_is_led_to_the_login_when_its_session_ends(place: Place) -> None:
+    answer = place.anyone().get("/jobs", headers={"HX-Request": "true"})
+    assert answer.status_code == 401
+    assert answer.headers["hx-redirect"] == "/login"
+
+
+def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(place: Place) -> None:
+    cookie = place.anyone().post("/login", data={"secret": SECRET}).headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "path=/" in cookie
+    assert "secure" not in cookie
+
+
+def test_cookies_are_for_https_alone_where_that_is_set() -> None:
+    with ExitStack() as stack:
+        place = opened(stack, ServerSettings(admin_secret=SECRET, secure_cookies=True))
+        assert "secure" in place.anyone().post("/login", data={"secret": SECRET}).headers["set-cookie"].lower()
+
+
+def test_logins_and_refusals_are_audited(place: Place) -> None:
+    assert place.anyone().post("/login", data={"secret": "wrong"}).status_code == 401
+    place.client.post("/logout")
+    lines = place.do(place.store.audits(limit=10))
+    assert [line.action for line in lines] == [Action.LOGOUT, Action.LOGIN_FAILED, Action.LOGIN]
+    assert place.client.get("/").status_code == 303
+
+
+def test_who_is_refused_too_often_has_to_wait(place: Place) -> None:
+    client = place.anyone()
+    codes = [client.post("/login", data={"secret": "wrong"}).status_code for _ in range(12)]
+    assert codes == [401] * 10 + [429] * 2
+    assert client.post("/login", data={"secret": SECRET}).status_code == 429
+
+
+def test_a_revoked_key_is_out_within_a_second(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = place.do(place.dashboard.key("ada", Role.VIEWER))
+    client = place.log_in(key)
+    assert client.get("/").status_code == 200
+    place.do(place.store.revoke_key(key.split("_")[1], by="admin"))
+    monkeypatch.setattr("holdfast.server.ui.sessions.RECHECK", 0.0)
+    assert client.get("/").status_code == 303
+
+
+@pytest.mark.parametrize("role", [Role.WORKER, Role.CLIENT])
+def test_keys_of_machines_do_not_open_the_dashboard(place: Place, role: Role) -> None:
+    key = place.do(place.dashboard.key("machine", role))
+    answer = place.anyone().post("/login", data={"secret": key})
+    assert answer.status_code == 401
+    assert f"the key of a {role}" in answer.text
+
+
+def test_an_expired_key_is_refused(place: Place) -> None:
+    key = place.do(place.dashboard.key("old", Role.ADMIN, expires_at=datetime.now(UTC) - timedelta(seconds=1)))
+    assert "has expired" in place.anyone().post("/login", data={"secret": key}).text
+
+
+def test_a_login_leads_back_to_the_page_that_was_asked_for_and_nowhere_else(place: Place) -> None:
+    assert place.anyone().post("/login", data={"secret": SECRET, "next": "/jobs?q=a"}).headers["location"] == "/jobs?q=a"
+    for elsewhere in ("https://example.org", "//example.org", "/\\example.org", "javascript:alert(1)"):
+        assert place.anyone().post("/login", data={"secret": SECRET, "next": elsewhere}).headers["location"] == "/"
+
+
+# -- what a role may -------------------------------------------------------------------------------------------------------
+
+
+def test_viewers_see_no_buttons_and_are_refused_when_they_try(place: Place) -> None:
+    (job,) = enqueue(place, new())
+    viewer = place.having(Role.VIEWER)
+    for path in ("/", "/jobs", f"/jobs/{job}", "/queues", "/workers", "/schedules", "/chains"):
+        page = viewer.get(path).text
+        main = page[page.index("<main") : page.index("</main>")]
+        assert "<button" not in main, path
+        assert "/keys" not in page
+    for path, data in (
+        (f"/jobs/{job}/cancel", {}),
+        ("/jobs/act", {"verb": "delete", "job": str(job)}),
+        ("/queues/pause", {"queue": "default"}),
+        (f"/workers/{WORLD.job_id()}/drain", {}),
+        ("/schedules/run", {"name": "x"}),
+        ("/keys", {"name": "me", "role": "admin"}),
+    ):
+        answer = viewer.post(path, data=data)
+        assert answer.status_code == 403, path
+    assert viewer.get("/keys").status_code == 403
+    assert viewer.get("/audit").status_code == 403
+    assert place.do(place.store.get([job]))[0].state is State.READY
+
+
+def test_operators_steer_but_make_no_keys(place: Place) -> None:
+    (job,) = enqueue(place, new())
+    operator = place.having(Role.OPERATOR)
+    assert operator.post(f"/jobs/{job}/cancel").status_code == 303
+    assert operator.get("/audit").status_code == 200
+    assert operator.get("/keys").status_code == 403
+    assert place.do(place.store.get([job]))[0].state is State.CANCELED
+    assert place.do(place.store.audits(limit=1))[0].actor == "operator one"
+
+
+def test_a_key_of_some_queues_sees_and_steers_those_alone(place: Place) -> None:
+    mine, other = enqueue(place, new(queue="a"), new(queue="b"))
+    client = place.having(Role.OPERATOR, queues=("a",))
+    assert ids_on(client.get("/jobs").text) == [mine]
+    assert client.get(f"/jobs/{other}").status_code == 403
+    assert "queue:b" not in client.get("/queues").text
+    client.post("/jobs/act", data={"verb": "cancel", "job": [str(mine), str(other)]})
+    client.post("/jobs/act", data={"verb": "delete", "all": "1", "q": "state:live"})
+    assert client.post("/queues/pause", data={"queue": "b"}).status_code == 403
+    assert [view and view.state for view in place.do(place.store.get([mine, other]))] == [State.CANCELED, State.READY]
+
+
+# -- where a request comes from --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "same-origin"}, 303),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "http://testserver"}, 303),
+        ({"Sec-Fetch-Site": "", "Origin": "http://testserver"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "https://example.org"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 403),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "https://example.org"}, 403),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "null"}, 403),
+    ],
+)
+def test_only_pages_of_the_dashboard_change_anything(place: Place, headers: dict[str, str], status: int) -> None:
+    (job,) = enqueue(place, new())
+    assert place.client.post(f"/jobs/{job}/cancel", headers=headers).status_code == status
+    assert (place.do(place.store.get([job]))[0].state is State.CANCELED) is (status == 303)
+
+
+@pytest.mark.parametrize(("origin", "status"), [("http://testserver", 303), ("http://example.org", 403), (None, 403)])
+def test_browsers_that_do_not_say_their_site_are_judged_by_origin(place: Place, origin: str | None, status: int) -> None:
+    (job,) = enqueue(place, new())
+    del place.client.headers["sec-fetch-site"]
+    headers = {} if origin is None else {"Origin": origin}
+    assert place.client.post(f"/jobs/{job}/cancel", headers=headers).status_code == status
+
+
+def test_an_open_server_answers_to_the_names_of_its_own_machine() -> None:
+    with ExitStack() as stack:
+        place = opened(stack, ServerSettings(open=True))
+        assert place.client.get("/", headers={"Host": "127.0.0.1:7878"}).status_code == 200
+        assert place.client.get("/", headers={"Host": "localhost"}).status_code == 200
+        assert place.client.get("/", headers={"Host": "rebound.example.org"}).status_code == 403
+
+
+# -- steering --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bulk_action_asks_first_and_says_how_many(place: Place) -> None:
+    enqueue(place, *(new() for _ in range(8)))
+    work(place, *(Error("TIMEOUT", "slow") for _ in range(5)), *(Error("OTHER") for _ in range(3)))
+    asks = place.client.get("/jobs/confirm", params={"verb": "retry", "all": "1", "q": "error:TIMEOUT"})
+    assert "Retry 5 jobs?" in asks.text
+    fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', asks.text))
+    answer = place.client.post("/jobs/act", data={name: html.unescape(value) for name, value in fields.items()})
+    assert answer.status_code == 303
+    assert "5 jobs to run again" in place.client.get(answer.headers["location"]).text
+    assert place.do(place.store.stats()).count(State.READY) == 5
+    line = place.do(place.store.audits(limit=1))[0]
+    assert (line.action, line.actor, line.count) == (Action.RETRY, "admin", 5)
+
+
+def test_a_bulk_action_leaves_alone_what_came_after_the_question(place: Place) -> None:
+    enqueue(place, new())
+    asks = place.client.get("/jobs/confirm", params={"verb": "cancel", "all": "1", "q": "task:mail.send"}).text
+    before = html.unescape(re.findall(r'name="before" value="([^"]+)"', asks)[0])
+    enqueue(place, new())
+    place.client.post("/jobs/act", data={"verb": "cancel", "all": "1", "q": "task:mail.send", "before": before})
+    assert place.do(place.store.stats()).count(State.READY) == 1
+
+
+def test_a_bulk_action_stops_at_its_cap_and_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steering, "CAP", 3)
+    enqueue(place, *(new() for _ in range(5)))
+    assert "the newest 3 of more" in place.client.get("/jobs/confirm", params={"verb": "cancel", "all": "1", "q": ""}).text
+    place.client.post("/jobs/act", data={"verb": "cancel", "all": "1", "q": ""})
+    assert place.do(place.store.stats()).count(State.READY) == 2
+
+
+def test_a_group_of_failures_is_retried_as_one(place: Place) -> None:
+    enqueue(place, *(new() for _ in range(3)))
+    work(place, Error("A", "x"), Error("A", "y"), Error("B", "z"))
+    page = place.client.get("/").text
+    links = [html.unescape(link) for link in re.findall(r'href="(/jobs/confirm\?[^"]+)"', page)]
+    asks = place.client.get(next(link for link in links if "code=A" in link)).text
+    assert "Retry 2 jobs?" in asks
+    fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', asks))
+    place.client.post("/jobs/act", data={name: html.unescape(value) for name, value in fields.items()})
+    assert place.do(place.store.stats()).count(State.READY) == 2
+
+
+def test_a_queue_is_paused_with_a_reason_and_resumed(place: Place) -> None:
+    enqueue(place, new(queue="mail"))
+    place.client.post("/queues/pause", data={"queue": "mail", "reason": "the server moves"})
+    page = place.client.get("/queues").text
+    assert "by admin" in page
+    assert "the server moves" in page
+    place.client.post("/queues/resume", data={"queue": "mail"})
+    assert place.do(place.store.queues())[0].paused_at is None
+
+
+def test_a_worker_is_drained_disabled_enabled_and_revoked(place: Place) -> None:
+    worker = Worker(id=WORLD.job_id(), name="w-1", slots=2)
+    place.do(place.store.register(worker))
+
+    def view() -> Any:
+        return place.do(place.store.workers())[0]
+
+    place.client.post(f"/workers/{worker.id}/disable")
+    assert view().disabled_by == "admin"
+    place.client.post(f"/workers/{worker.id}/enable")
+    assert view().disabled_at is None
+    place.client.post(f"/workers/{worker.id}/drain")
+    assert view().draining_at is not None
+    assert "taken back at once" in place.client.get(f"/workers/{worker.id}/revoke").text
+    place.client.post(f"/workers/{worker.id}/revoke")
+    assert view().disabled_at is not None
+
+
+def test_a_key_is_shown_once_when_it_is_made(place: Place) -> None:
+    page = place.client.post("/keys", data={"name": "ada", "role": "viewer", "queues": "a, b", "expires": "90d"}).text
+    key = re.findall(r"hf_[a-z0-9]{12}_[A-Za-z0-9_-]{43}", page)[0]
+    assert place.log_in(key).get("/").status_code == 200
+    assert key not in place.client.get("/keys").text
+    kept = place.do(place.store.keys())[0]
+    assert (kept.name, kept.queues, kept.created_by) == ("ada", ("a", "b"), "admin")
+    place.client.post(f"/keys/{kept.id}/revoke")
+    assert place.do(place.store.key(kept.id)).revoked_by == "admin"
+
+
+# -- trouble ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_away_is_a_page_and_a_banner(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away() -> None:
+        raise StoreUnavailable("postgresql://user:pw@db/x", 3.0, "connection refused")
+
+    monkeypatch.setattr(place.store, "stats", away)
+    answer = place.client.get("/jobs")
+    assert answer.status_code == 503
+    assert "The store does not answer." in answer.text
+    assert "Traceback" not in answer.text
+    part = place.client.get("/jobs", headers={"HX-Request": "true"})
+    assert part.headers["hx-retarget"] == "#banner"
+    assert "The page below is as it last was" in part.text
+
+
+def test_a_mistake_of_ours_is_a_page_that_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(place.store, "queues", broken)
+    answer = place.client.get("/queues")
+    assert answer.status_code == 500
+    assert "there is a mistake in Holdfast" in answer.text
+    assert "ZeroDivisionError" not in answer.text
+
+
+def test_a_form_that_is_too_large_is_refused(place: Place) -> None:
+    assert place.client.post("/queues/pause", data={"queue": "x" * 3_000_000}).status_code == 413
+
+
+def test_it_works_under_a_prefix() -> None:
+    with ExitStack() as stack:
+        place = opened(stack, ServerSettings(admin_secret=SECRET, prefix="/ops/jobs"))
+        (job,) = enqueue(place, new())
+        page = place.client.get("/ops/jobs/jobs").text
+        assert f'href="/ops/jobs/jobs/{job}"' in page
+        assert 'hx-sse:connect="/ops/jobs/live"' in page
+        assert not re.search(r'(?:href|src|action)="/(?!ops/jobs)', page)
+        for address in re.findall(r'(?:href|src)="(/ops/jobs/static/[^"]+)"', page):
+            answer = place.client.get(html.unescape(address))
+            assert answer.status_code == 200
+            assert "immutable" in answer.headers["cache-control"]
+        cookie = place.client.post("/ops/jobs/login", data={"secret": SECRET}).headers
+        assert cookie["location"] == "/ops/jobs/"
+        anyone = place.anyone()
+        anyone.headers.update(OWN)
+        assert "path=/ops/jobs;" in anyone.post("/ops/jobs/login", data={"secret": SECRET}).headers["set-cookie"].lower()
+
+
+def test_hostile_texts_are_texts_on_every_page(place: Place) -> None:
+    evil = '"><img src=x onerror=alert(1)>'
+    jobs = enqueue(place, new(evil, queue=evil, tags=(evil,), args=f'{{"a": "{evil[2:]}"}}'))
+    place.do(place.store.pause(evil, by=evil, reason=evil))
+    place.do(place.store.register(Worker(id=WORLD.job_id(), name=evil, version=evil, capabilities=(evil,))))
+    client: TestClient = place.client
+    for path in (*PAGES, f"/jobs/{jobs[0]}", f"/jobs?q={evil}", f"/jobs/confirm?verb=cancel&job={jobs[0]}&back={evil}"):
+        assert "<img" not in client.get(path).text, path
