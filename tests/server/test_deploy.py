@@ -76,7 +76,7 @@ def test_every_alert_says_what_it_is_and_what_to_do(rule: dict[str, Any]) -> Non
 
 
 def test_panels_have_titles_of_their_own_and_do_not_overlap() -> None:
-    places = set()
+    places: set[tuple[int, int]] = set()
     for panel in panels():
         at = panel["gridPos"]
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}

@@ -95,6 +95,17 @@ class Life:
         """The declared tasks, by name."""
         return self._tasks
 
+    @property
+    def environment(self) -> WorkerEnvironment:
+        """The world that it lives in: the real one, or that of a test. For tools and tests."""
+        return self._environment
+
+    def beside(self) -> Self:
+        """Return an app without tasks, queues and hooks on the very same store. For tools that have jobs of their own."""
+        other = type(self)(self.url, environment=self._environment)
+        other._adapters = self._adapters  # noqa: SLF001  one of its own kind: a store in memory is that of its adapters
+        return other
+
     @contextmanager
     def override(self, url: str, environment: WorkerEnvironment | None = None, *, key: str | None = None) -> Iterator[Self]:
         """Have the app use another store inside this `with` block, with the tasks it has. For tests: `memory://`.

@@ -13,6 +13,7 @@ from holdfast.cli.output import note
 from holdfast.cli.working import loop_factory, set_up_logs
 from holdfast.connect import without_password
 from holdfast.errors import MissingExtra
+from holdfast.server.alerts.target import targets_of
 from holdfast.server.keys import new_secret
 from holdfast.server.settings import ServerSettings, is_loopback
 from holdfast.store.port import Role
@@ -42,7 +43,8 @@ def run_server(loaded: Loaded, *, app: str | None, is_open: bool, worker: bool) 
         settings = replace(settings, admin_secret=secret)
     set_up_logs(level=given.log_level, style=given.log_format, worker="server")
     options = {"concurrency": given.concurrency, "queues": given.queues, "capabilities": given.capabilities or ()}
-    server = create_server(served, settings, retention=loaded.retention, worker=options if worker else None)
+    alerts = targets_of(given.alerts)
+    server = create_server(served, settings, retention=loaded.retention, worker=options if worker else None, alerts=alerts)
     running = Running(server)
     with closing(listening(settings.host, settings.port)) as sock:
         note(f"holdfast server on {url_of(sock)}: {without_password(url)}")

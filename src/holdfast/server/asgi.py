@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,9 +11,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount
 
 from holdfast import __version__
-from holdfast.app import DEFAULT_RETENTION, Holdfast
-from holdfast.connect import Adapters, system
+from holdfast.app import Holdfast
 from holdfast.errors import BadSetting
+from holdfast.server.alerts.alerting import Alerting
 from holdfast.server.api import Api
 from holdfast.server.api.openapi import ROOT
 from holdfast.server.api.serving import problem_response, told
@@ -24,35 +22,20 @@ from holdfast.server.door import KeyDoor
 from holdfast.server.health import health_routes
 from holdfast.server.keeping import Keeping
 from holdfast.server.limits import TooMany
+from holdfast.server.metrics import metrics_routes
 from holdfast.server.settings import LOOPBACK_NAMES, ServerSettings, is_loopback
+from holdfast.server.ui import Sessions, ui_routes
 from holdfast.store.port import Role
 from holdfast.wire.problems import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from starlette.requests import Request
-    from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from holdfast.core.environment import WorkerEnvironment
-    from holdfast.notify.port import Notifier
+    from holdfast.server.alerts.target import Target
     from holdfast.store.port import Retention, Store
-    from holdfast.tasks.task import Task
-
-UI: Final = "holdfast.server.ui"
-"""Where the dashboard is, when it is there: `ui_routes(context)`."""
-
-
-@dataclass(kw_only=True)
-class _Parts:
-    """What a server is made of, from a URL or from an app."""
-
-    store: Store
-    notifier: Notifier
-    environment: WorkerEnvironment
-    retention: Retention
-    tasks: list[Task[..., Any]] = field(default_factory=list)
 
 
 class Server(Starlette):
@@ -73,22 +56,26 @@ def create_server(
     retention: Retention | None = None,
     worker: Mapping[str, Any] | None = None,
     housekeeping: bool = True,
+    alerts: Sequence[Target] = (),
 ) -> Server:
     """Return the server of a store. Nothing is opened before it starts.
 
     With an app, its schedules are fired here too; `worker` runs its jobs in this process, with these options of `app.worker`.
-    `housekeeping=False` leaves all of that to workers beside the database.
+    `housekeeping=False` leaves all of that to workers beside the database. `alerts` says where trouble is told.
     Where others reach it, it starts only with an admin secret or an admin's key (`BadSetting`).
     """
     own = settings or ServerSettings()
-    app = url_or_app if isinstance(url_or_app, Holdfast) else None
-    if worker is not None and app is None:
+    app = url_or_app if isinstance(url_or_app, Holdfast) else Holdfast(url_or_app)
+    if worker is not None and app is not url_or_app:
         raise BadSetting("a server runs jobs only where it is given an app: holdfast server shop.jobs:app --worker")
-    parts = _parts_of(url_or_app, retention)
-    door = KeyDoor(parts.store, parts.environment, own)
+    parts = app.world(retention)
+    store, notifier = parts.make_store(), parts.make_notifier()
+    door = KeyDoor(store, parts.environment, own)
+    sessions = Sessions(store, parts.environment, own)
+    door.sessions = sessions.principal
     context = Context(
-        store=parts.store,
-        notifier=parts.notifier,
+        store=store,
+        notifier=notifier,
         environment=parts.environment,
         settings=own,
         door=door,
@@ -96,25 +83,33 @@ def create_server(
     )
     keeping = None
     if housekeeping:
-        keeping = Keeping(parts.store, parts.notifier, parts.environment, parts.retention, parts.tasks)
+        keeping = Keeping(store, notifier, parts.environment, parts.retention, list(parts.tasks.values()))
+    alerting = Alerting(app.beside(), context, alerts) if alerts else None
     api = Api(context, None if keeping is None else keeping.figures)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(parts.store.close)
-            await parts.store.open()
-            await check_access(parts.store, own)
-            stack.push_async_callback(parts.notifier.close)
+            stack.push_async_callback(store.close)
+            await store.open()
+            await check_access(store, own)
+            stack.push_async_callback(notifier.close)
             await api.start()
             if keeping is not None:
                 stack.push_async_callback(keeping.stop)
                 await keeping.start()
-            if app is not None and worker is not None:
+            if alerting is not None:
+                await stack.enter_async_context(alerting)
+            if worker is not None:
                 await stack.enter_async_context(app.worker(**worker))
             yield
 
-    routes = [*api.routes(), *health_routes(context, keeping), *_ui_routes(context)]
+    routes = [
+        *api.routes(),
+        *health_routes(context, keeping),
+        *metrics_routes(context, keeping),
+        *ui_routes(context, sessions),
+    ]
     server = Server(
         routes=[Mount(own.prefix, routes=routes)] if own.prefix else routes,
         lifespan=lifespan,
@@ -165,34 +160,6 @@ class OnlyHere:
 def _names_this_machine(host: str) -> bool:
     name = host[1 : host.index("]")] if host.startswith("[") and "]" in host else host.rpartition(":")[0] or host
     return name in LOOPBACK_NAMES or is_loopback(name)
-
-
-def _parts_of(url_or_app: str | Holdfast, retention: Retention | None) -> _Parts:
-    if isinstance(url_or_app, Holdfast):
-        world = url_or_app.world(retention)
-        return _Parts(
-            store=world.make_store(),
-            notifier=world.make_notifier(),
-            environment=world.environment,
-            retention=world.retention,
-            tasks=list(world.tasks.values()),
-        )
-    environment = system()
-    adapters = Adapters(url_or_app, environment=environment)
-    return _Parts(
-        store=adapters.store(),
-        notifier=adapters.notifier(),
-        environment=environment,
-        retention=retention or DEFAULT_RETENTION,
-    )
-
-
-def _ui_routes(context: Context) -> list[BaseRoute]:
-    """Return the pages of the dashboard, where it is installed."""
-    if importlib.util.find_spec(UI) is None:
-        return []
-    routes: list[BaseRoute] = importlib.import_module(UI).ui_routes(context)
-    return routes
 
 
 async def _not_served(request: Request, error: Exception) -> Response:

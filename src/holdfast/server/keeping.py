@@ -37,7 +37,9 @@ class Keeping:
         self._notifier = notifier
         self.figures = Figures()
         """What attempts came to that no worker adds up, until that is written."""
-        base = Base(store, notifier, environment, Outage(environment), MemoryCounters(), figures=self.figures)
+        self.counters = MemoryCounters()
+        """What this server has counted since it started."""
+        base = Base(store, notifier, environment, Outage(environment), self.counters, figures=self.figures)
         self._measurer = Measurer(base)
         keepers: dict[str, Keeper] = {
             "promoter": Promoter(base),

@@ -9,17 +9,27 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
+from starlette.responses import Response
+from starlette.routing import Route
 
 from holdfast.core.figures import BOUNDS, summed
 from holdfast.core.states import State
 from holdfast.runtime import counters as count
+from holdfast.server.api.serving import told
+from holdfast.server.api.table import forbidden, unauthorized
+from holdfast.server.principal import Right
 from holdfast.store.port import Grain, WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from prometheus_client.metrics_core import Metric
+    from starlette.requests import Request
+    from starlette.routing import BaseRoute
 
+    from holdfast.server.context import Context
+    from holdfast.server.keeping import Keeping
+    from holdfast.server.principal import Principal
     from holdfast.store.port import FigureView, QueueView, Stats, Store, WorkerView
 
 COUNTED: Final = {
@@ -37,6 +47,29 @@ LEVELS: Final = {
     count.CONCURRENT: "Jobs that a worker runs now.",
     count.HINTED: "Whether hints of other processes reach a worker; 0: it finds new jobs by polling alone.",
 }
+
+
+def metrics_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]:
+    """Return `/metrics`, for whoever may look."""
+
+    async def metrics(request: Request) -> Response:
+        try:
+            _check(await context.door.principal(request))
+            own = {} if keeping is None else keeping.counters.snapshot()
+            text, kind = await exposition(context.store, request.headers.get("accept", ""), own)
+        except Exception as error:  # noqa: BLE001  told in one shape, as everywhere
+            return told(error)
+        return Response(text, headers={"content-type": kind})
+
+    return [Route("/metrics", metrics, methods=["GET"], name="metrics")]
+
+
+def _check(principal: Principal | None) -> None:
+    """Refuse who may not look."""
+    if principal is None:
+        raise unauthorized()
+    if not principal.may(Right.LOOK):
+        raise forbidden(principal, Right.LOOK)
 
 
 async def exposition(store: Store, accept: str = "", own: Mapping[str, int] | None = None) -> tuple[bytes, str]:

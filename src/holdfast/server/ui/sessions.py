@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.server import keys
+from holdfast.server.door import principal_of
 from holdfast.server.principal import Principal
 from holdfast.store.port import Action, Role
 
@@ -98,7 +99,7 @@ class Sessions:
             if key is None or key.digest != session.digest or await self._flaw(key) is not None:
                 self._sessions.pop(session_id, None)
                 return None
-            session.principal, session.checked = _principal(key), now
+            session.principal, session.checked = principal_of(key), now
         return session.principal
 
     async def log_out(self, request: HTTPConnection) -> None:
@@ -129,7 +130,7 @@ class Sessions:
         if (flaw := await self._flaw(key)) is not None:
             return Refused(flaw)
         await self._store.use_key(key.id)
-        return _principal(key), key.digest
+        return principal_of(key), key.digest
 
     async def _flaw(self, key: Key) -> str | None:
         """Say why a key does not open the dashboard."""
@@ -153,13 +154,3 @@ class Sessions:
     def _bound(kept: dict[str, _Session] | dict[str, list[float]]) -> None:
         while len(kept) > MOST:
             kept.pop(next(iter(kept)))
-
-
-def _principal(key: Key) -> Principal:
-    return Principal(
-        key.name,
-        key.role,
-        queues=None if key.queues is None else frozenset(key.queues),
-        actions=None if key.actions is None else frozenset(key.actions),
-        key=key.id,
-    )

@@ -1,0 +1,48 @@
+"""The part of a server that tells: looks for what is worth it, and delivers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final, Self
+
+from holdfast.runtime.base import Base
+from holdfast.runtime.counters import MemoryCounters
+from holdfast.runtime.outage import Outage
+from holdfast.runtime.service import Service
+from holdfast.server.alerts.delivering import QUEUE, deliveries
+from holdfast.server.alerts.watching import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast import Holdfast
+    from holdfast.server.alerts.target import Target
+    from holdfast.server.context import Context
+
+AT_ONCE: Final = 4
+"""Deliveries that run at the same time."""
+
+
+class Alerting:
+    """The loop that looks, and a worker for Holdfast's own queue. `app` is one without tasks, on the same store."""
+
+    def __init__(self, app: Holdfast, context: Context, targets: Sequence[Target]) -> None:
+        self._app = app
+        self._stack = AsyncExitStack()
+        deliver = deliveries(app, {target.name: target for target in targets}, context.version)
+        base = Base(context.store, context.notifier, app.environment, Outage(app.environment), MemoryCounters())
+        self._service = Service("alerts", Watcher(context.store, targets, deliver), base)
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._app)
+        await self._stack.enter_async_context(self._app.worker(name="alerts", queues=[QUEUE], concurrency=AT_ONCE))
+        self._stack.push_async_callback(self._stopped, asyncio.create_task(self._service.run(), name="holdfast-alerts"))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def _stopped(self, running: asyncio.Task[None]) -> None:
+        self._service.stop()
+        await running
