@@ -28,6 +28,9 @@ SHARED_FILE: Final = "pyproject.toml"
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS: Final = ("console", "json")
 DAY: Final = 86_400.0
+MOST_PORTS: Final = 65_535
+SECRETS: Final = frozenset({"key", "admin_secret"})
+"""Settings that are never shown."""
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
@@ -61,6 +64,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_canceled: float | None = 7 * DAY
     retention_signals: float | None = 30 * DAY
     """Seconds a signal is kept once it was emitted; `None`: for ever."""
+    server: str | None = None
+    """The server that a remote worker takes its jobs from."""
+    key: str | None = None
+    """The key with which a server lets one in."""
+    host: str = "127.0.0.1"
+    """Where a server listens."""
+    port: int = 7878
+    admin_secret: str | None = None
+    """Whoever knows it is an admin of the server."""
 
     @property
     def retention(self) -> Retention:
@@ -120,6 +132,17 @@ def configured_url() -> str:
             f'  url = "…" in {OWN_FILE}, or in [tool.holdfast] of {SHARED_FILE}, in the folder it is started in ({Path.cwd()})'
         )
     return url
+
+
+def configured_key(url: str) -> str:
+    """Return the key for a server for whom none was given; raises `BadSetting` when no setting says it."""
+    key = load().settings.key
+    if key is None:
+        raise BadSetting(
+            f"{url} is a Holdfast server, and lets in whoever has a key. Have one made there, with "
+            "`holdfast keys add NAME --role worker`, and give it here: export HOLDFAST_KEY=hf_…, or --key"
+        )
+    return key
 
 
 def duration(value: object) -> float:
@@ -242,6 +265,13 @@ def _whole(least: int) -> Callable[[object], int]:
     return read
 
 
+def _port(value: object) -> int:
+    text = str(value).strip()
+    if isinstance(value, (bool, float)) or not re.fullmatch(r"\d{1,5}", text) or not 0 <= int(text) <= MOST_PORTS:
+        raise ValueError(f"must be a port from 0 (any that is free) to {MOST_PORTS}, not {value!r}")
+    return int(text)
+
+
 def _names(none: str) -> Callable[[object], tuple[str, ...]]:
     """Return a reader of names; `none` is what it says where there are none."""
 
@@ -305,6 +335,11 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "retention_failed": _retention,
     "retention_canceled": _retention,
     "retention_signals": _retention,
+    "server": _text,
+    "key": _text,
+    "host": _text,
+    "port": _port,
+    "admin_secret": _text,
 }
 
 

@@ -22,18 +22,25 @@ if TYPE_CHECKING:
     from holdfast.store.transfer import Source, Target
     from holdfast.system import SystemEnvironment
 
-_FORMS = "sqlite:///jobs.db (relative), sqlite:////var/lib/jobs.db (absolute), postgresql://user@host/database, or memory://"
+_FORMS = (
+    "sqlite:///jobs.db (relative), sqlite:////var/lib/jobs.db (absolute), postgresql://user@host/database, memory://, "
+    "or https://host of a Holdfast server"
+)
 
 
 class Adapters:
     """The adapters a URL names: fresh handles on one store and its notifier, as many as are asked for.
 
     Each handle belongs to one event loop. Handles on `memory://` share their data, which lives as long as this object.
-    Without a URL the settings say which store, at first use.
+    Without a URL the settings say which store, at first use. `https://` names a server, which lets in whoever has a `key`:
+    the one given, else the one of the settings.
     """
 
-    def __init__(self, url: str | None, *, create: bool = True, environment: Environment | None = None) -> None:
+    def __init__(
+        self, url: str | None, *, create: bool = True, environment: Environment | None = None, key: str | None = None
+    ) -> None:
         self._url = None if url is None else checked_url(url)
+        self._key = key
         self._create = create
         self._world = environment or system()
         self._memory: tuple[MemoryData, Hub] | None = None
@@ -47,8 +54,15 @@ class Adapters:
             self._url = checked_url(configured_url())
         return self._url
 
+    @property
+    def remote(self) -> bool:
+        """Whether the store is behind a server."""
+        return _scheme(self.url) == "http"
+
     def store(self) -> Store:
         """Return a handle on the store, not yet opened."""
+        if self.remote:
+            return connect(self.url, key=self._server_key())
         if _scheme(self.url) == "memory":
             from holdfast.store.memory import MemoryStore  # noqa: PLC0415  adapters load on demand
 
@@ -66,6 +80,10 @@ class Adapters:
             from holdfast.notify.sqlite import SqliteNotifier  # noqa: PLC0415  adapters load on demand
 
             return SqliteNotifier(sqlite_path(self.url), self._world)
+        if scheme == "http":
+            from holdfast.notify.http import HttpNotifier  # noqa: PLC0415  adapters load on demand
+
+            return HttpNotifier(self.url, self._server_key(), self._world)
         from holdfast.notify.postgres import PostgresNotifier  # noqa: PLC0415  adapters load on demand
 
         database, schema, prepare = postgres_parts(self.url)
@@ -102,6 +120,13 @@ class Adapters:
             return replace(home, schema=schema, channel=channel_name(schema), led=of_url(self.url))
         return home
 
+    def _server_key(self) -> str:
+        if self._key is None:
+            from holdfast.config import configured_key  # noqa: PLC0415  for apps that are given no key
+
+            self._key = configured_key(self.url)
+        return self._key
+
     def _shared(self) -> tuple[MemoryData, Hub]:
         if self._memory is None:
             from holdfast.notify.hub import Hub  # noqa: PLC0415  adapters load on demand
@@ -111,8 +136,8 @@ class Adapters:
         return self._memory
 
 
-def connect(url: str, *, create: bool = True, environment: Environment | None = None) -> Store:
-    """Return the store a URL names, not yet opened.
+def connect(url: str, *, create: bool = True, environment: Environment | None = None, key: str | None = None) -> Store:
+    """Return the store a URL names, not yet opened. `key` is for `https://`, the URL of a server.
 
     `postgresql://…?schema=name` keeps it in a schema of that name (default `holdfast`); `&prepare=off` does without
     prepared statements, for PgBouncer in transaction mode.
@@ -127,6 +152,11 @@ def connect(url: str, *, create: bool = True, environment: Environment | None = 
         from holdfast.store.sqlite import SqliteStore  # noqa: PLC0415  adapters load on demand
 
         return SqliteStore(sqlite_path(url), world, create=create)
+    if scheme == "http":
+        from holdfast.config import configured_key  # noqa: PLC0415  where no key is given
+        from holdfast.store.http import HttpStore  # noqa: PLC0415  adapters load on demand; tells of a missing extra
+
+        return HttpStore(url, configured_key(url) if key is None else key)
     from holdfast.store.postgres import PostgresStore  # noqa: PLC0415  adapters load on demand; tells of a missing extra
 
     database, schema, prepare = postgres_parts(url)
@@ -140,6 +170,8 @@ async def migrate(url: str) -> tuple[int, int]:
     scheme = _scheme(url)
     if scheme == "memory":
         raise BadUrl("a memory:// store has no schema to migrate: it lives and dies with its process")
+    if scheme == "http":
+        raise BadUrl("a schema is migrated beside the database: give the URL of that, not of a server")
     if scheme == "sqlite":
         from holdfast.store.sqlite import migrate as migrate_sqlite  # noqa: PLC0415  adapters load on demand
 
@@ -188,7 +220,22 @@ def checked_url(url: str) -> str:
         sqlite_path(url)
     elif scheme == "postgresql":
         postgres_parts(url)
+    elif scheme == "http":
+        check_server_url(url)
     return url
+
+
+def check_server_url(url: str) -> None:
+    """Refuse a URL that names no server, or has a secret in it: URLs are logged, keys never."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise BadUrl(f"this URL of a server cannot be read: {error}. Use https://host or https://host/prefix") from error
+    if not parts.hostname or parts.query or parts.fragment:
+        raise BadUrl("the URL of a server is https://host or https://host/prefix, and nothing more")
+    if "@" in parts.netloc:
+        raise BadUrl("the URL of a server has no user and no key in it: give the key apart (HOLDFAST_KEY, or --key)")
 
 
 def same_store(one: str, other: str) -> bool:
@@ -245,7 +292,9 @@ def _scheme(url: str) -> str:
     if not isinstance(url, str):
         raise BadUrl(f"a store's URL is a text, not {url!r}. Use {_FORMS}")
     scheme = url.partition("://")[0] if "://" in url else ""
-    known = {"memory": "memory", "sqlite": "sqlite", "postgresql": "postgresql", "postgres": "postgresql"}
+    known = {"memory": "memory", "sqlite": "sqlite", "postgresql": "postgresql", "postgres": "postgresql"} | dict.fromkeys(
+        ("http", "https"), "http"
+    )
     if scheme not in known:
         said = f"the scheme {scheme!r}" if scheme else f"{url!r}"
         raise BadUrl(f"{said} names no store Holdfast knows. Use {_FORMS}")

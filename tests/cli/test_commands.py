@@ -12,9 +12,11 @@ import pytest
 
 from holdfast.cli import doctor
 from holdfast.cli.commands import COMMANDS, build
+from holdfast.cli.common import actor
+from holdfast.core.settle import Write
 from holdfast.core.spans import span
-from holdfast.core.states import State
-from holdfast.store.port import JobFilter, JobView, Schedule
+from holdfast.core.states import Event, State
+from holdfast.store.port import Beat, JobFilter, JobView, Schedule, Settlement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,6 +277,53 @@ def test_offline_workers_are_listed_on_demand(cli: Cli, shop: Shop) -> None:
     assert cli("workers", "ls", "--all", "--json").json["workers"][0]["state"] == "offline"
 
 
+def test_a_worker_is_drained_and_enabled_again(cli: Cli, shop: Shop) -> None:
+    worker = shop.worker("w1")
+    assert cli("workers", "drain", "w1").out == f"draining: {worker} w1\n"
+    assert cli("workers", "ls").rows[0][2] == "idle, draining"
+    assert shop.do(lambda store: store.beat(Beat(worker=worker))).drain
+    assert cli("workers", "drain", "w1", "--json").json == {"id": str(worker), "name": "w1", "draining": True}
+    assert cli("workers", "enable", "w1").code == 0
+    assert cli("workers", "ls").rows[0][2] == "idle"
+    shop.do(lambda store: store.retire(worker))
+    assert "nothing to drain" in cli("workers", "drain", "w1").err
+    assert cli("workers", "drain", "w9").code == 3
+
+
+def test_a_worker_is_revoked_only_when_it_is_surely_meant(cli: Cli, shop: Shop) -> None:
+    job_id = shop.enqueue()
+    (claimed,) = shop.claim()
+    refused = cli("workers", "revoke", "w1")
+    assert (refused.code, "takes 1 running job(s) away" in refused.err, "--yes" in refused.err) == (2, True, True)
+    assert [lease.job_id for lease in shop.do(lambda store: store.holding(shop.worker()))] == [job_id]
+    done = cli("workers", "revoke", "w1", "--yes")
+    assert (done.code, done.out) == (0, f"revoked: {shop.worker()} w1, 1 job(s) wait again\n")
+    assert shop.do(lambda store: store.settle([Settlement(claimed.lease, Write(Event.SUCCEED, 0))])) == ["stale"]
+    assert cli("workers", "revoke", "w1", "--yes", "--json").json["released"] == []
+    assert cli("workers", "revoke", "w9", "--yes").code == 3
+
+
+def test_the_audit_log_tells_who_did_what(cli: Cli, shop: Shop) -> None:
+    assert cli("audit").out == ""
+    ids = [shop.enqueue() for _ in range(4)]
+    cli("queues", "pause", "mail", "--reason", "provider down")
+    cli("queues", "resume", "mail")
+    cli("jobs", "cancel", *ids)
+    cli("workers", "enable", shop.worker())
+    rows = cli("audit").rows
+    assert [row[3] for row in rows] == ["enable", "cancel", "resume", "pause"]
+    assert {row[2] for row in rows} == {actor()}
+    assert (rows[1][4], rows[1][5].count(","), rows[1][5].endswith(" …")) == ("4", 2, True)
+    assert (rows[3][5], rows[3][6]) == ("mail", "provider down")
+    assert [row[3] for row in cli("audit", "--limit", "1").rows] == ["enable"]
+    assert [row[3] for row in cli("audit", "--action", "pause").rows] == ["pause"]
+    assert cli("audit", "--actor", "nobody", "--json").json == {"lines": []}
+    first = cli("audit", "--json").json["lines"][1]
+    assert (first["action"], first["count"], first["targets"]) == ("cancel", 4, [str(job_id) for job_id in ids])
+    assert cli("audit", "--limit", "0").code == 2
+    assert cli("audit", "--action", "sing").code == 2
+
+
 def test_schedules_are_listed(cli: Cli, shop: Shop) -> None:
     schedule = Schedule(name="nightly", task="t", cron="0 1 * * *", timezone="UTC", next_at=datetime(2040, 1, 1, tzinfo=UTC))
     shop.do(lambda store: store.schedule([schedule]))
@@ -396,7 +445,7 @@ def test_only_what_is_named_is_loaded() -> None:
     assert [
         name
         for name in build(["jobs", "ls"])
-        if name not in {"jobs", "chains", "queues", "workers", "schedules", "--help", "-h", "--version"}
+        if name not in {"jobs", "chains", "queues", "workers", "schedules", "keys", "--help", "-h", "--version"}
     ] == []
 
 

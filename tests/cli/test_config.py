@@ -91,12 +91,16 @@ def test_config_shows_each_value_with_its_origin(
     cli: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "holdfast.toml").write_text("prefetch = 5\n")
-    monkeypatch.setenv("HOLDFAST_URL", "postgresql://me:secret@host/db")
+    monkeypatch.setenv("HOLDFAST_URL", "postgresql://me:hunter2@host/db")
+    monkeypatch.setenv("HOLDFAST_KEY", "hf_hunter2")
+    monkeypatch.setenv("HOLDFAST_ADMIN_SECRET", "hunter2hunter2hunter2")
     rows = {row[0]: row[1:] for row in cli("config").rows}
+    assert rows["key"] == ["***", "HOLDFAST_KEY"]
+    assert rows["admin_secret"] == ["***", "HOLDFAST_ADMIN_SECRET"]
     assert rows["prefetch"] == ["5", "holdfast.toml:1"]
     assert rows["url"] == ["postgresql://me:***@host/db", "HOLDFAST_URL"]
     assert rows["concurrency"] == ["20", "default"]
     shown = cli("config", "--json").json
     assert shown["settings"]["url"] == {"value": "postgresql://me:***@host/db", "origin": "HOLDFAST_URL"}
     assert shown["file"] == "holdfast.toml"
-    assert "secret" not in cli("config").out + cli("config", "--json").out
+    assert "hunter2" not in cli("config").out + cli("config", "--json").out

@@ -12,6 +12,7 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from holdfast.connect import connect
+from holdfast.core.figures import EMPTY, Figure
 from holdfast.core.job import BlockerPolicy, NewJob, Policy, Unique
 from holdfast.core.outcome import Failed, Released, Stopped, Succeeded
 from holdfast.core.retry import Retry
@@ -19,14 +20,18 @@ from holdfast.core.settle import Write, settle
 from holdfast.core.states import Event, State
 from holdfast.errors import SchemaMissing
 from holdfast.store.port import (
+    Action,
     Beat,
     Checkpoint,
     ClaimRequest,
+    Grain,
     JobFilter,
+    Key,
     LogLine,
     Part,
     PartState,
     Progress,
+    Role,
     Schedule,
     Settlement,
     StageMark,
@@ -109,6 +114,20 @@ async def fill(store: Store) -> None:
         [Schedule(name="nightly", task="a", cron="0 1 * * *", timezone="Europe/Berlin", next_at=slot, spec='{"a":1}')]
     )
     await store.disable(WORKER.id, by="ann")
+    await store.drain(WORKER.id, by="bob")
+    await store.add_key(
+        Key(id="abc123abc123", name="ann", role=Role.WORKER, digest="0f" * 32, queues=("a", "b"), actions=()), by="root"
+    )
+    await store.expire_key("abc123abc123", 3600.0)
+    await store.revoke_key("abc123abc123", by="bob")
+    await store.use_key("abc123abc123")
+    await store.add_key(Key(id="000123abc123", name="bob", role=Role.ADMIN, digest="1f" * 32))
+    await store.measure(
+        [
+            Figure(queue="q", task=task, event=Event.SUCCEED, count=3, waited=0.5, ran=1.25, runs=(3, *EMPTY[1:]))
+            for task in "ab"
+        ]
+    )
     await store.retire(WORKER.id)
 
 
@@ -124,6 +143,10 @@ async def picture(store: Store) -> dict[str, Any]:
         "workers": await store.workers(),
         "queues": [msgspec.structs.replace(queue, oldest_waiting=None) for queue in await store.queues()],
         "schedules": [msgspec.structs.replace(view, due_in=0.0) for view in await store.schedules()],
+        "keys": await store.keys(),
+        "audit": await store.audits(limit=1000),
+        "figures": {grain: await store.figures(grain) for grain in Grain},
+        "failures": await store.failures(since=datetime(2000, 1, 1, tzinfo=UTC), limit=1000),
         "counts": {(row.queue, row.task): dict(row.counts) for row in (await store.stats()).tasks},
     }
 
@@ -164,6 +187,13 @@ def test_everything_arrives_and_goes_on_as_before(cli: Cli, shop: Shop, target: 
         held = store.do(lambda opened: opened.enqueue([new("keyed", unique=Unique(key=key, scope="s")) for key in ("k", "w")]))
         assert {answer.status for answer in held} == {"existing"}
     assert target.do(order) == shop.do(order)
+    # figures are added to those that came, and lines follow them
+    for store in (shop, target):
+        store.do(lambda opened: opened.measure([Figure(queue="q", task="a", event=Event.SUCCEED, count=4)]))
+        assert [view.figure.count for view in store.do(lambda opened: opened.figures(Grain.ALL))] == [7, 3]
+        store.do(lambda opened: opened.note(Action.LOGIN, by="eve"))
+        last, newest = store.do(lambda opened: opened.audits(limit=2))[::-1]
+        assert (newest.actor, newest.no > last.no) == ("eve", True)
 
 
 async def link(store: Store) -> None:

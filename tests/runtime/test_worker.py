@@ -582,6 +582,76 @@ async def test_a_worker_that_was_disabled_claims_nothing_until_enabled(app: Hold
         assert [attempt.started_at > before for attempt in (await handle.report()).attempts] == [True]
 
 
+async def test_a_drained_worker_finishes_what_it_runs_and_serves_no_longer(
+    app: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task()
+    async def work() -> str:
+        begun.set()
+        await go_on.wait()
+        return "done"
+
+    await app.client().open()
+    store = app.client().store
+    handle = await work.enqueue()
+    worker = app.worker(concurrency=2)
+    serving = asyncio.create_task(worker.serve())
+    await asyncio.wait_for(begun.wait(), WAIT)
+    await store.drain(worker.id, by="tests")
+    worker._heartbeat._beat_at = 0.0
+    worker._heartbeat.hurry()
+    await until(worker._claiming.done)
+    later = await work.enqueue()
+    go_on.set()
+    await asyncio.wait_for(serving, WAIT)
+
+    assert await handle.result(timeout=WAIT) == "done"
+    assert await later.state() is State.READY
+    assert "was asked by an operator to finish and end" in caplog.text
+    (view,) = await store.workers()
+    assert (view.state, view.draining_at is not None) == ("offline", True)
+
+
+async def test_a_drained_worker_of_a_program_ends_while_the_program_goes_on(memory_app: Holdfast) -> None:
+    async with memory_app.worker() as worker:
+        store = memory_app.client().store
+        await store.drain(worker.id)
+        worker._heartbeat._beat_at = 0.0
+        worker._heartbeat.hurry()
+        await until(lambda: worker._stopped)
+        (view,) = await store.workers()
+        assert view.state == "offline"
+
+
+async def test_a_worker_that_was_revoked_stops_what_it_no_longer_holds(app: Holdfast) -> None:
+    begun = asyncio.Event()
+    stopped = []
+
+    @app.task()
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(WAIT)
+        except asyncio.CancelledError:
+            stopped.append(True)
+            raise
+
+    await app.client().open()
+    store = app.client().store
+    handle = await work.enqueue()
+    async with app.worker(concurrency=1) as worker:
+        await asyncio.wait_for(begun.wait(), WAIT)
+        assert await store.revoke(worker.id, by="tests") == [handle.id]
+        worker._heartbeat._beat_at = 0.0
+        worker._heartbeat.hurry()
+        await until(lambda: stopped and not worker._claimer.enabled)
+        await until(lambda: not worker._slots.held)
+        events = [(line.event, line.actor) for line in await store.events(handle.id)]
+        assert ("released", "tests") in events
+
+
 async def test_the_registry_shows_a_worker_and_its_end(app: Holdfast) -> None:
     @app.task(name="known")
     async def known() -> None: ...

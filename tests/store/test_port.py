@@ -19,6 +19,7 @@ from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
 from holdfast.errors import BadJob
 from holdfast.store import port
+from holdfast.store.http import HttpStore
 from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.transaction import MemoryTransaction
 from holdfast.store.postgres import PostgresStore
@@ -123,7 +124,7 @@ def test_every_struct_of_the_port_is_tried_above() -> None:
     assert structs - parts == {type(value) for value in SPOKEN} & structs
 
 
-@pytest.mark.parametrize("store", [MemoryStore, SqliteStore, PostgresStore])
+@pytest.mark.parametrize("store", [MemoryStore, SqliteStore, PostgresStore, HttpStore])
 def test_every_store_has_every_operation_with_the_ports_parameters(store: type) -> None:
     operations = {name: method for name, method in vars(port.Store).items() if inspect.iscoroutinefunction(method)}
     assert len(operations) > 40

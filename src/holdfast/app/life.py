@@ -93,14 +93,16 @@ class Life:
         return self._tasks
 
     @contextmanager
-    def override(self, url: str, environment: WorkerEnvironment | None = None) -> Iterator[Self]:
+    def override(self, url: str, environment: WorkerEnvironment | None = None, *, key: str | None = None) -> Iterator[Self]:
         """Have the app use another store inside this `with` block, with the tasks it has. For tests: `memory://`.
+
+        `key` is for the URL of a server.
 
         Connections opened inside must be closed inside: `await app.close()`, or `app.close_sync()`.
         """
         kept = self._environment, self._adapters, self._clients, self._portal
         self._environment = environment or SystemEnvironment()
-        self._adapters = Adapters(url, environment=self._environment)
+        self._adapters = Adapters(url, environment=self._environment, key=key)
         self._clients, self._portal = weakref.WeakKeyDictionary(), Portal()
         try:
             yield self

@@ -94,5 +94,6 @@ class Holdfast(Declaring):
             weights={queue.name: queue.weight for queue in self._queues.values()},
             retention=retention or self._retention,
             outside=frozenset(name for name, task in self._tasks.items() if task.executor is Executor.OUTSIDE),
+            remote=self._adapters.remote,
             make_caller=self.caller,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common, Yes, run, store_url
 from holdfast.cli.output import Column
-from holdfast.config import load
+from holdfast.config import SECRETS, load
 from holdfast.core.spans import span
 from holdfast.core.states import TERMINAL, State
 from holdfast.finding import Mistake, jobs_where, matching
@@ -148,6 +148,7 @@ def config(*, common: Common = COMMON) -> None:
     values = output.fields(loaded.settings)
     if values["url"] is not None:
         values["url"] = without_password(values["url"])
+    values |= {name: "***" for name in SECRETS if values[name] is not None}
     if common.as_json:
         output.print_json(
             {
@@ -162,7 +163,7 @@ def config(*, common: Common = COMMON) -> None:
 
 def _shown(name: str, value: object) -> object:
     if value is None:
-        return {"queues": "all", "url": "-", "app": "-", "poll": "auto"}.get(name, "never")
+        return {"queues": "all", "poll": "auto"}.get(name, "never" if name.startswith("retention") else "-")
     if isinstance(value, tuple):
         return ",".join(value)
     return span(value) if isinstance(value, float) else value

@@ -38,9 +38,9 @@ def move(
 
     Example: holdfast move sqlite:///jobs.db postgresql://user@host/database
 
-    Jobs in every state with their ids, args, attempts, events, logs, parts and keys; workers, schedules and pauses. All in
-    one transaction: when anything fails, nothing is there. The file stays as it is. Stop workers and producers first, and
-    point them at the new store afterwards.
+    Jobs in every state with their ids, args, attempts, events, logs, parts and unique keys; workers, schedules and pauses;
+    access keys, the audit log and figures. All in one transaction: when anything fails, nothing is there. The file stays as
+    it is. Stop workers and producers first, and point them at the new store afterwards.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ def resume(queue: str, /, *, common: Common = COMMON) -> None:
     async def work(store: Store) -> None:
         known = await _find(store, queue)
         was = known is not None and known.paused_at is not None
-        await store.resume(queue)
+        await store.resume(queue, by=actor())
         await tell(common, Hint(frozenset({queue})))
         if common.as_json:
             output.print_json({"queue": queue, "paused": False, "was_paused": was})

@@ -1,6 +1,7 @@
 """`holdfast worker`: parsing; the work itself is in `working`."""
 
 import sys
+from contextlib import ExitStack
 
 from holdfast.cli.common import Yes
 from holdfast.cli.loading import load_app
@@ -21,6 +22,8 @@ def worker(
     log_format: str | None = None,
     log_level: str | None = None,
     shutdown_timeout: str | None = None,
+    server: str | None = None,
+    key: str | None = None,
 ) -> int:
     """Run jobs of an app in this process, until it is asked to stop.
 
@@ -51,6 +54,10 @@ def worker(
         debug, info, warning, error or critical.
     shutdown_timeout
         How long running jobs may take to end: 30s, 5m.
+    server
+        Take jobs over HTTP from this Holdfast server, instead of from the app's own store: https://jobs.example.com.
+    key
+        The key that lets it in there. Better in HOLDFAST_KEY: others see what is on a command line.
     """
     flags = {
         "app": app,
@@ -61,6 +68,8 @@ def worker(
         "log_format": log_format,
         "log_level": log_level,
         "shutdown_timeout": shutdown_timeout,
+        "server": server,
+        "key": key,
     }
     found = load(flags)
     settings = found.settings
@@ -71,5 +80,8 @@ def worker(
     loaded = load_app(settings.app)
     from holdfast.cli.working import run_worker  # noqa: PLC0415  after the app: its mistakes are told at once
 
-    run_worker(loaded, found, name=name)
+    with ExitStack() as stack:
+        if settings.server is not None:
+            stack.enter_context(loaded.override(settings.server, key=settings.key))
+        run_worker(loaded, found, name=name)
     return OK

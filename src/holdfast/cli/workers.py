@@ -6,13 +6,16 @@ from uuid import UUID
 from cyclopts import Parameter
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, actor, run
+from holdfast.cli.common import COMMON, Common, Yes, actor, run, tell
 from holdfast.cli.output import Column
 from holdfast.core.spans import span
 from holdfast.finding import Mistake, NotThere
+from holdfast.notify.port import Hint
 from holdfast.store.port import Store, WorkerState, WorkerView
 
 MOST = 10_000
+MOST_TOLD = 100
+"""Jobs that a hint names."""
 SHORTEST_PREFIX = 4
 COLUMNS = (
     Column("id", is_id=True),
@@ -56,7 +59,7 @@ def ls(*, everyone: Annotated[bool, Parameter(name="--all", negative="")] = Fals
             (
                 view.worker.id,
                 view.worker.name,
-                view.state,
+                _state(view),
                 view.running,
                 view.worker.slots,
                 output.when(view.heartbeat_at or view.registered_at, now),
@@ -71,7 +74,7 @@ def ls(*, everyone: Annotated[bool, Parameter(name="--all", negative="")] = Fals
 
 
 def disable(worker: str, /, *, common: Common = COMMON) -> None:
-    """Have a worker claim nothing more; it ends what it runs.
+    """Have a worker claim nothing more; it ends what it runs, and waits to be enabled again.
 
     Example: holdfast workers disable 7c9e6679-7425-40de-944b-e07fc1f90ae7
 
@@ -90,7 +93,7 @@ def disable(worker: str, /, *, common: Common = COMMON) -> None:
 
 
 def enable(worker: str, /, *, common: Common = COMMON) -> None:
-    """Let a disabled worker claim again.
+    """Let a disabled worker claim again, and one that was asked to drain go on if it has not begun to.
 
     Example: holdfast workers enable 7c9e6679-7425-40de-944b-e07fc1f90ae7
 
@@ -102,8 +105,61 @@ def enable(worker: str, /, *, common: Common = COMMON) -> None:
 
     async def work(store: Store) -> None:
         view = await _find(store, worker)
-        await store.enable(view.worker.id)
+        await store.enable(view.worker.id, by=actor())
         _told(view, "enabled", common)
+
+    run(common, work)
+
+
+def drain(worker: str, /, *, common: Common = COMMON) -> None:
+    """Have a worker finish what it runs and end, as SIGTERM does; it hears of it within 20 seconds.
+
+    Example: holdfast workers drain 7c9e6679-7425-40de-944b-e07fc1f90ae7
+
+    Whatever supervises the process may start another one, which is a worker of its own.
+
+    Parameters
+    ----------
+    worker
+        Its id (whole, or short as `workers ls` shows it), or its name.
+    """
+
+    async def work(store: Store) -> None:
+        view = await _find(store, worker)
+        await store.drain(view.worker.id, by=actor())
+        _told(view, "draining", common)
+
+    run(common, work)
+
+
+def revoke(worker: str, /, *, yes: Yes = False, common: Common = COMMON) -> None:
+    """Disable a worker and take back at once every job it holds, free of charge: for one that is broken or not to be trusted.
+
+    Example: holdfast workers revoke 7c9e6679-7425-40de-944b-e07fc1f90ae7 --yes
+
+    The jobs wait again, in front. Their handlers may still run there for a while: they can write nothing more to the store, but
+    what they do elsewhere is done twice. To let a worker finish first, use: holdfast workers drain
+
+    Parameters
+    ----------
+    worker
+        Its id (whole, or short as `workers ls` shows it), or its name.
+    yes
+        Needed: running jobs are taken away.
+    """
+
+    async def work(store: Store) -> None:
+        view = await _find(store, worker)
+        name = output.harmless(view.worker.name)
+        if not yes:
+            raise Mistake(f"this takes {view.running} running job(s) away from {view.worker.id} {name}: say --yes to do it")
+        released = await store.revoke(view.worker.id, by=actor()) or []
+        await tell(common, Hint(jobs=frozenset(released[:MOST_TOLD]), anything=True))
+        if common.as_json:
+            output.print_json({"id": view.worker.id, "name": view.worker.name, "revoked": True, "released": released})
+            return
+        print(f"revoked: {view.worker.id} {name}, {len(released)} job(s) wait again")
+        output.note("it is disabled until: holdfast workers enable")
 
     run(common, work)
 
@@ -163,6 +219,11 @@ async def _find(store: Store, word: str) -> WorkerView:
     return found[0]
 
 
+def _state(view: WorkerView) -> str:
+    drains = view.draining_at is not None and view.state is not WorkerState.OFFLINE
+    return f"{view.state}, draining" if drains else view.state
+
+
 def _alike(digits: str, begin: str, end: str) -> bool:
     return digits.startswith(begin) and digits.endswith(end)
 
@@ -179,5 +240,7 @@ def _told(view: WorkerView, what: str, common: Common) -> None:
         output.print_json({"id": view.worker.id, "name": view.worker.name, what: True})
         return
     print(f"{what}: {view.worker.id} {output.harmless(view.worker.name)}")
+    if what == "draining" and view.state is WorkerState.OFFLINE:
+        output.note("it is offline already: there is nothing to drain")
     if what == "disabled" and view.state is WorkerState.OFFLINE:
         output.note("it is offline; should it come back, it stays disabled")

@@ -44,7 +44,7 @@ async def _serve(app: Holdfast, loaded: Loaded, name: str | None) -> None:
     )
     if (around := embedding.get()) is None or not around.keeps_logs:
         set_up_logs(level=settings.log_level, style=settings.log_format, worker=worker.options.name)
-    if (warning := another_store(app, loaded)) is not None:
+    if settings.server is None and (warning := another_store(app, loaded)) is not None:
         logger.warning("%s", warning)
     await worker.serve()
 
@@ -84,6 +84,7 @@ def set_up_logs(*, level: str, style: str, worker: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # which would write a line for every request of a remote worker
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable  # noqa: TC003  a dataclass field, kept readable for introspection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadSetting
+from holdfast.runtime.figures import Figures
 
 if TYPE_CHECKING:
     from holdfast.core.environment import WorkerEnvironment
@@ -23,7 +24,7 @@ def no_callers(conn: Any) -> Caller:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The store and its notifier on the worker's event loop, its world, its view of outages and its counters."""
+    """The store and its notifier on the worker's event loop, its world, its view of outages, its counters and figures."""
 
     store: Store
     notifier: Notifier
@@ -32,3 +33,5 @@ class Base:
     counters: Counters
     make_caller: Callable[[Any], Caller] = no_callers
     """Turns what a handler brings to `job.transaction(conn=…)` into a transaction of the store's."""
+    figures: Figures = field(default_factory=Figures)
+    """What its attempts came to, until that is written."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.attempt import Attempt
     from holdfast.runtime.base import Base
     from holdfast.runtime.watchdog import Watchdog
-    from holdfast.store.port import JobView, Store, Worker
+    from holdfast.store.port import JobView, Signal, Store, Worker
 
 T = TypeVar("T")
 logger = logging.getLogger("holdfast.worker")
@@ -51,7 +51,7 @@ GUARD: Final = 0.25
 
 
 class Heartbeat:
-    """Extends what is held. `abort` is called from the heartbeat's thread, `enable` on the worker's event loop."""
+    """Extends what is held. `abort` is called from the heartbeat's thread, `heed` on the worker's event loop."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Heartbeat:
         *,
         make_store: Callable[[], Store],
         abort: Callable[[Attempt, AbortReason], None],
-        enable: Callable[[bool], None],
+        heed: Callable[[Signal], None],
     ) -> None:
         self._worker = worker
         self._make_store = make_store
@@ -73,7 +73,7 @@ class Heartbeat:
         self._notifier = base.notifier
         self._watchdog = watchdog
         self._abort = abort
-        self._enable = enable
+        self._heed = heed
         self._worker_loop = asyncio.get_running_loop()
         self._thread: LoopThread | None = None
         self._wake = asyncio.Event()
@@ -236,11 +236,8 @@ class Heartbeat:
             await store.register(self._worker)
             return
         self._beat_at = now + BEAT * (0.9 + 0.2 * self._environment.random())
-        self._tell_worker(not signal.disabled)
-
-    def _tell_worker(self, enabled: bool) -> None:  # noqa: FBT001  what the signal said
         with suppress(RuntimeError):  # the worker's event loop is closed
-            self._worker_loop.call_soon_threadsafe(self._enable, enabled)
+            self._worker_loop.call_soon_threadsafe(self._heed, signal)
 
     async def _look(self, store: Store) -> None:
         """Read, not write, what became of the held jobs: a write would be a change that others notice in turn."""

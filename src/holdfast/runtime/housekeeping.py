@@ -57,12 +57,14 @@ class Reaper:
         self._store = base.store
         self._notifier = base.notifier
         self._counters = base.counters
+        self._figures = base.figures
         self._outage = base.outage
         self._tasks = tasks
 
     async def tick(self) -> float | None:
         """Reap a batch; returns at once for more."""
         reaped = await self._store.reap(BATCH, tasks=self._tasks, up_for=self._outage.undisturbed())
+        self._figures.reaped(reaped)
         for one in reaped:
             self._counters.add(count.RECOVERED, label=one.write.event)
             context = {"job_id": str(one.job_id), "task": one.task, "attempt": one.attempt}
@@ -113,7 +115,7 @@ class Sweeper:
 
 
 class Pruner:
-    """Deletes terminal jobs past their retention, walking the archive a piece at a time."""
+    """Deletes terminal jobs past their retention, and old signals and figures, walking the archive a piece at a time."""
 
     interval = 60.0
 
@@ -124,9 +126,9 @@ class Pruner:
 
     async def tick(self) -> float | None:
         """Prune a piece; soon again while the walk goes on."""
-        if not self._retention.seconds():
-            return None
-        pruned = await self._store.prune(self._retention, limit=BATCH, after=self._after)
+        # where all jobs are kept for ever, the archive is not walked: figures and signals grow old all the same
+        limit = BATCH if self._retention.seconds() else 0
+        pruned = await self._store.prune(self._retention, limit=limit, after=self._after)
         self._after = pruned.after
         if pruned.after is None:
             return None

@@ -56,6 +56,7 @@ class Settler:
         self._environment = base.environment
         self._backoff = base.outage.backoff()
         self._counters = base.counters
+        self._figures = base.figures
         self._notifier = base.notifier
         self._confirmed = confirmed
         self._waiting: list[tuple[Attempt, Settlement]] = []
@@ -172,12 +173,13 @@ class Settler:
         """Count what was written and hint at it; returns whose settlement is over. The others are settled anew."""
         hint = Hint()
         over = []
-        succeeded = 0
+        succeeded = []
+        now = self._environment.monotonic()
         applied, succeed = Settled.APPLIED, Event.SUCCEED  # an enum takes its time to find a member
         for (attempt, settlement), answer in zip(batch, answers, strict=True):
             if answer is applied and settlement.write.event is succeed:  # nearly always
                 over.append(attempt)
-                succeeded += 1
+                succeeded.append(attempt)
             elif answer is Settled.KEY_TAKEN:
                 self._instead(attempt, continuation_without_key(settlement))
             elif isinstance(answer, Failed):
@@ -186,10 +188,13 @@ class Settler:
                 over.append(attempt)
                 if answer is Settled.STALE:
                     self._refused(attempt, settlement)
-                elif answer is not None and (news := account(attempt, settlement, answer, self._counters)) is not None:
-                    hint |= news
+                elif answer is not None:
+                    self._figures.ended(attempt, settlement.write, answer, now)
+                    if (news := account(attempt, settlement, answer, self._counters)) is not None:
+                        hint |= news
         if succeeded:
-            self._counters.add(count.SETTLED, succeeded, label=Event.SUCCEED)
+            self._counters.add(count.SETTLED, len(succeeded), label=Event.SUCCEED)
+            self._figures.succeeded(succeeded, now)
         if hint:
             self._notifier.hint(hint)
         return over

@@ -231,6 +231,7 @@ class AttemptTransactor:
         attempt.finished = True
         if attempt.job is not None:
             attempt.job.settled = True
+        self._base.figures.ended(attempt, settlement.write, answer, self._base.environment.monotonic())
         if (hint := account(attempt, settlement, answer, self._base.counters)) is not None:
             self._base.notifier.hint(hint)
         tell(attempt, settlement.write, None)

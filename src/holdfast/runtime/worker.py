@@ -21,6 +21,7 @@ from holdfast.runtime.base import Base
 from holdfast.runtime.claimer import Claimer, Claims
 from holdfast.runtime.counters import MemoryCounters
 from holdfast.runtime.entry import prepare
+from holdfast.runtime.figures import Measurer
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.housekeeping import Promoter, Pruner, Reaper, Sweeper
 from holdfast.runtime.logs import kept_logs
@@ -29,7 +30,7 @@ from holdfast.runtime.scheduler import Scheduler
 from holdfast.runtime.service import Service
 from holdfast.runtime.slots import Slots
 from holdfast.runtime.watchdog import Watchdog
-from holdfast.store.port import WORKER_TEXT_LIMIT, Worker
+from holdfast.store.port import WORKER_TEXT_LIMIT, Worker, WorkerKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.entry import Entry
     from holdfast.runtime.service import Keeper
     from holdfast.runtime.world import WorkerOptions, World
+    from holdfast.store.port import Signal
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -65,6 +67,8 @@ class RunningWorker:
         self._used = self._stopped = False
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
+        self._end_asked = asyncio.Event()
+        """Whether it is to stop by itself, or has stopped."""
 
     # life
 
@@ -93,7 +97,7 @@ class RunningWorker:
             await self._stack.aclose()
 
     async def serve(self) -> None:
-        """Run until SIGTERM or SIGINT: the first drains, the second aborts what still runs."""
+        """Run until SIGTERM or SIGINT, or until a person drains it: the first drains, the second aborts what still runs."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.ask_to_stop)
@@ -132,11 +136,13 @@ class RunningWorker:
             await self._slots.drain(allowed, until=self._abort_asked)
             self._slots.reporter.stop()
             await self._slots.settler.stop(STOP_GRACE)
-            for service in self._services:
+            for service in self._services.values():
                 service.stop()
+            await self._measurer.finish()
             await self._heartbeat.stop()
             await self._sign_off()
             self._stopped = True
+            self._end_asked.set()
             self._tell("worker_stopped")
             logger.info("worker %s stopped", self.options.name)
 
@@ -150,13 +156,15 @@ class RunningWorker:
     def _halt(self) -> None:
         """Have every loop end at once: stopping in peace was itself cut short."""
         self._claimer.stop()
-        for service in self._services:
+        for service in self._services.values():
             service.stop()
         for attempt in list(self._slots.held.values()):
             self._slots.abort(attempt, AbortReason.ERROR)
         self._slots.reporter.stop()
         self._slots.settler.give_up()
         self._heartbeat.halt()
+        self._stopped = True
+        self._end_asked.set()
 
     # starting
 
@@ -176,6 +184,7 @@ class RunningWorker:
             id=self.id,
             name=options.name,
             info=introduction(options, world.tasks, world.outside),
+            kind=WorkerKind.REMOTE if world.remote else WorkerKind.LOCAL,
             version=options.version,
             slots=options.concurrency,
             capabilities=options.capabilities,
@@ -186,6 +195,11 @@ class RunningWorker:
         await self._run_parts()
         self._tell("worker_started")
         logger.info("%s", self._greeting())
+        if self._world.remote and any(task.options_declared.cron is not None for task in self._world.tasks.values()):
+            logger.warning(
+                "periodic tasks are not fired from here: have `holdfast server MODULE:APP` know the app, or run a "
+                "worker beside the database"
+            )
 
     def _make_parts(self, entries: Mapping[str, Entry]) -> None:
         world, options, base = self._world, self.options, self._base
@@ -198,7 +212,7 @@ class RunningWorker:
             Watchdog(self.id, world.environment, grace=STOP_GRACE, exit_when_blocked=options.exit_when_blocked),
             make_store=world.make_store,
             abort=slots.abort_from_thread,
-            enable=self._enable,
+            heed=self._heed,
         )
         claims = Claims(
             worker=self.worker,
@@ -212,29 +226,41 @@ class RunningWorker:
         )
         self._claimer = Claimer(base, claims, room=slots.room, take=slots.take, held=lambda: set(slots.held))
         slots.taken, slots.freed, slots.doubted = self._heartbeat.notice, self._claimer.freed, self._heartbeat.hurry
-        keepers: dict[str, Keeper] = {
-            "promoter": Promoter(base),
-            "reaper": Reaper(base, tasks),
-            "sweeper": Sweeper(base),
-            "pruner": Pruner(base, world.retention),
-            "scheduler": Scheduler(base, [entry.task for entry in entries.values()]),
-        }
+        self._measurer = Measurer(base)
+        keepers: dict[str, Keeper] = {"measurer": self._measurer}
+        if not world.remote:  # behind a server it is the server that does it
+            keepers |= self._housekeeping(entries)
         if options.prefetch:
             keepers["prefetch"] = slots
-        self._services = [Service(name, keeper, base) for name, keeper in keepers.items()]
-        self._promoter, self._sweeper = self._services[0], self._services[2]
+        self._services = {name: Service(name, keeper, base) for name, keeper in keepers.items()}
+
+    def _housekeeping(self, entries: Mapping[str, Entry]) -> dict[str, Keeper]:
+        base = self._base
+        return {
+            "promoter": Promoter(base),
+            "reaper": Reaper(base, frozenset(entries)),
+            "sweeper": Sweeper(base),
+            "pruner": Pruner(base, self._world.retention),
+            "scheduler": Scheduler(base, [entry.task for entry in entries.values()]),
+        }
 
     async def _run_parts(self) -> None:
         """Start every loop. Nothing here may fail once the group is entered: it would wait for its loops for ever."""
         self._stack.push_async_callback(self._slots.close)
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
-        for service in self._services:
+        for service in self._services.values():
             group.create_task(service.run(), name=f"holdfast-{service.name}")
         group.create_task(self._slots.reporter.run(), name="holdfast-reporter")
         group.create_task(self._slots.settler.run(), name="holdfast-settler")
+        group.create_task(self._end(), name="holdfast-end")
         self._claiming = group.create_task(self._claimer.run(), name="holdfast-claimer")
         self._slots.open()
         self._heartbeat.start()
+
+    async def _end(self) -> None:
+        """Stop when a person wants it to; whoever made the worker may stop it first."""
+        await self._end_asked.wait()
+        await self.stop()
 
     # being told
 
@@ -243,15 +269,25 @@ class RunningWorker:
         if hint.anything or named:
             self._claimer.hinted(surely=named)
         if hint.anything or hint.later:
-            self._promoter.wake()
+            self._wake("promoter")
         if hint.waiters:
-            self._sweeper.wake()
+            self._wake("sweeper")
         if hint.jobs and any(lease.job_id in hint.jobs for lease in self._slots.held):
             self._heartbeat.hurry()
         elif hint.anything and self._slots.held:
             self._heartbeat.peek()
 
-    def _enable(self, enabled: bool) -> None:  # noqa: FBT001  a callback
+    def _wake(self, name: str) -> None:
+        if (service := self._services.get(name)) is not None:
+            service.wake()
+
+    def _heed(self, signal: Signal) -> None:
+        """Do what people have decided about this worker."""
+        enabled = not signal.disabled
+        if signal.drain and not self._stop_asked.is_set() and not self._stopping.locked():
+            logger.warning("worker %s was asked by an operator to finish and end", self.options.name)
+            self._stop_asked.set()
+            self._end_asked.set()
         if enabled != self._claimer.enabled:
             self._claimer.enabled = enabled
             logger.warning("worker %s was %s", self.options.name, "enabled again" if enabled else "disabled: it claims nothing")

@@ -73,5 +73,7 @@ class World:
     retention: Retention
     outside: frozenset[str] = frozenset()
     """The tasks of the app that nobody runs: they are completed from outside."""
+    remote: bool = False
+    """Whether the store is behind a server, which does the housekeeping."""
     make_caller: Callable[[Any], Caller] = no_callers
     """Turns a connection or session of the user's own into a transaction of the store's."""

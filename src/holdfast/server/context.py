@@ -22,6 +22,10 @@ class Door(Protocol):
         """Return who makes a request, by its key or its cookie; `None` for nobody we know."""
         ...
 
+    async def still(self, principal: Principal) -> bool:
+        """Tell whether somebody who came in may still be here: for requests that take long."""
+        ...
+
 
 @dataclass(kw_only=True)
 class Context:

@@ -31,6 +31,7 @@ TABLES: Final = {
             "offline_at",
             "disabled_at",
             "disabled_by",
+            "draining_at",
         ),
         *("counters", "capabilities", "info"),
     ),
@@ -73,6 +74,12 @@ TABLES: Final = {
     "part": ("job_id", "name", "number", "state", "done", "total", "data", "error", "started_at", "completed_at"),
     "progress": ("job_id", "percent", "step", "message"),
     "unique_key": ("scope", "key", "job_id", "until"),
+    "key": (
+        *("id", "name", "role", "digest", "queues", "actions", "created_by", "created_at", "expires_at", "revoked_at"),
+        *("revoked_by", "used_at"),
+    ),
+    "audit": ("no", "at", "actor", "action", "targets", "count", "detail"),
+    "figure": ("grain", "at", "queue", "task", "event", "code", "count", "waited", "ran", "waits", "runs"),
 }
 """The tables of the portable form and their columns, in the order in which they are moved."""
 

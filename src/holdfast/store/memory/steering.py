@@ -32,7 +32,7 @@ class Steering(Handle):
         return answers
 
     def _audit(self, action: Action, job_ids: Collection[UUID], answers: Sequence[Answer], by: str, reason: str = "") -> None:
-        if job_ids:
+        if by and job_ids:
             self.audit(audit_line(action, job_ids, by=by, detail=reason, answers=answers))
 
     def _cancel_one(self, job_id: UUID, now: datetime, by: str, reason: str) -> Answer:

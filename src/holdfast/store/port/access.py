@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from holdfast.store.port.answers import Answer
 from holdfast.store.port.requests import STEP_LIMIT, TEXT_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
 KEY_ID: Final = re.compile(r"[a-z0-9]{12}")
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -136,16 +137,15 @@ class AuditLine(msgspec.Struct, frozen=True):
 
 
 def audit_line(
-    action: Action, targets: Iterable[object], *, by: str, detail: str = "", answers: Sequence[Answer] = ()
+    action: Action, targets: Collection[object], *, by: str, detail: str = "", answers: Sequence[Answer] = ()
 ) -> AuditLine:
     """Return the line about a call: who asked for what, to be done to what, and how much of it was not done."""
-    names = [str(target) for target in targets]
-    kept = tuple(clean(name, STEP_LIMIT) for name in names[:MOST_TARGETS])
+    kept = tuple(clean(str(target), STEP_LIMIT) for target in islice(targets, MOST_TARGETS))
     unknown = sum(answer is Answer.NOT_FOUND for answer in answers)
     refused = sum(answer not in _DONE for answer in answers) - unknown
     counts = ", ".join(f"{count} {word}" for count, word in ((refused, "refused"), (unknown, "unknown")) if count)
     told = "; ".join(part for part in (detail, counts) if part)
-    return AuditLine(clean(by, TEXT_LIMIT), action, kept, len(names), clean(told, TEXT_LIMIT))
+    return AuditLine(clean(by, TEXT_LIMIT), action, kept, len(targets), clean(told, TEXT_LIMIT))
 
 
 _DONE: Final = frozenset({Answer.DONE, Answer.REQUESTED})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HALF_A_DAY: Final = 43_200.0
 """Seconds a statement may take here: a large file is one COPY."""
-OF_A_STORE: Final = ("job", "worker", "queue", "schedule", "signal", "unique_key")
+OF_A_STORE: Final = ("job", "worker", "queue", "schedule", "signal", "unique_key", "key", "audit", "figure")
 """Tables that are all empty when a store is."""
 
 _TALLY: Final = """
@@ -106,7 +106,7 @@ class Load:
         await self._connection.execute(_TALLY)
         await self._connection.execute(_DEADLINES)
         await self._connection.execute("SELECT setval('place', $1)", max(self._last, 1))
-        for table in ("worker", "event", "log", "part"):
+        for table in ("worker", "event", "log", "part", "audit"):
             await self._connection.execute(
                 f"SELECT setval(pg_get_serial_sequence($1, 'no'), coalesce((SELECT max(no) FROM {table}), 1))",
                 f"{quoted(self._schema)}.{table}",
@@ -233,6 +233,11 @@ class Load:
     def _part(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
         return _numbered(columns), rows
 
+    def _figure(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
+        """Histograms are arrays here."""
+        plain = columns.index("waits")
+        return columns, ((*row[:plain], *(msgspec.json.decode(text) for text in row[plain:])) for row in rows)
+
     def _progress(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
         now = datetime.now(UTC)
         return (*columns, "at"), ((*row, now) for row in rows)
@@ -259,7 +264,7 @@ async def load(
         async def fill(connection: Connection) -> None:
             await upgrade(connection, schema, connections.target)
             await connection.execute(f"SET LOCAL search_path TO {quoted(schema)}")
-            await connection.execute("LOCK TABLE job, worker, schedule, queue, signal IN EXCLUSIVE MODE")
+            await connection.execute("LOCK TABLE job, worker, schedule, queue, signal, key, audit, figure IN EXCLUSIVE MODE")
             for table in OF_A_STORE:
                 if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table})"):
                     raise SchemaError(

@@ -59,7 +59,8 @@ class Working(Handle):
             return []
         claimed(lanes, (Reached(entry, place, ready_at),), full=True)
         job[8] = policy_of(job[8])
-        return [Claimed(*job, ready_at=ready_at)]
+        job.append(ready_at)
+        return [Claimed(*job)]
 
     async def _claim_many(self, worker: int, lanes: Sequence[Lane], tasks: Sequence[str] | None, limit: int) -> list[Claimed]:
         numbers, marks = _from_where(lanes)

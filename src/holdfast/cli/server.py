@@ -1,0 +1,51 @@
+"""`holdfast server`: parsing; the work itself is in `serving`."""
+
+from holdfast.cli.common import Yes
+from holdfast.cli.output import OK
+from holdfast.config import load
+
+
+def server(
+    app: str | None = None,
+    /,
+    *,
+    url: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    open: Yes = False,  # noqa: A002  the name of the flag
+    worker: Yes = False,
+    log_format: str | None = None,
+    log_level: str | None = None,
+) -> int:
+    """Serve a store over HTTP: to remote workers, to clients and to people.
+
+    Example: holdfast server shop.jobs:app --port 7878
+
+    Closed by default: whoever comes needs a key (`holdfast keys add`) or the admin secret (HOLDFAST_ADMIN_SECRET). On a
+    loopback address it makes an admin secret for this run where there is neither. It does the housekeeping that workers do too,
+    and fires the schedules of the app. Behind HTTPS use a proxy.
+
+    Parameters
+    ----------
+    app
+        MODULE:APP, where its schedules are to be fired from here, or its jobs run (--worker); else a store is enough.
+    url
+        The store, where no app is given. Else HOLDFAST_URL, else `url` in holdfast.toml or in [tool.holdfast].
+    host
+        The address to listen on; else 127.0.0.1.
+    port
+        The port; 0 is any that is free.
+    open
+        Let everybody in who reaches it: on a loopback address alone.
+    worker
+        Run the app's jobs in this process too.
+    log_format
+        console or json; logs go to standard error.
+    log_level
+        debug, info, warning, error or critical.
+    """
+    found = load({"app": app, "url": url, "host": host, "port": port, "log_format": log_format, "log_level": log_level})
+    from holdfast.cli.serving import run_server  # noqa: PLC0415  not needed for --help
+
+    run_server(found, app=app, is_open=open, worker=worker)
+    return OK

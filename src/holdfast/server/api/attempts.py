@@ -1,0 +1,129 @@
+"""One job at a time, for workers in any language: the token in the body, what is decided about retries on the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.lease import Hold, Lease
+from holdfast.core.outcome import Error, Failed, Released, Succeeded
+from holdfast.core.settle import settle
+from holdfast.core.states import State
+from holdfast.errors import JobNotFound
+from holdfast.server.api.leases import hint_of
+from holdfast.server.api.table import Asked, Refused
+from holdfast.store.port import Checkpoint, LogLine, Part, Progress, Settled, Settlement
+from holdfast.wire.leases import LeaseState, SettledJob, Written
+from holdfast.wire.problems import STALE, Holder, Problem
+from holdfast.wire.values import ms, text_or_empty, text_or_none
+
+if TYPE_CHECKING:
+    from holdfast.core.outcome import Outcome
+    from holdfast.store.port import JobView
+    from holdfast.wire.leases import (
+        CheckpointBody,
+        CompleteBody,
+        FailBody,
+        LogBody,
+        ProgressBody,
+        ReleaseBody,
+        TokenBody,
+    )
+
+
+async def extend(asked: Asked[TokenBody]) -> LeaseState:
+    """Prolong the lease; tells whether the job is to be canceled."""
+    lease = _lease(asked)
+    extended = (await asked.store.extend([lease]))[0]
+    if extended.hold not in (Hold.HELD, Hold.SETTLING):
+        raise await _stale(asked)
+    return LeaseState.of(lease, extended)
+
+
+async def progress(asked: Asked[ProgressBody]) -> Written:
+    """Tell how far the job is; extends the lease."""
+    body = asked.body
+    return await _written(asked, await asked.store.progress([Progress(_lease(asked), body.percent, body.step, body.message)]))
+
+
+async def checkpoint(asked: Asked[CheckpointBody]) -> Written:
+    """Store a part of the work, for the next attempt; extends the lease."""
+    body = asked.body
+    part = Part(body.name, body.state, body.done, body.total, text_or_none(body.data, "data"), body.error)
+    return await _written(asked, await asked.store.checkpoint([Checkpoint(_lease(asked), part)]))
+
+
+async def log(asked: Asked[LogBody]) -> Written:
+    """Write a line to the job's log."""
+    body = asked.body
+    line = LogLine(lease=_lease(asked), message=body.message, level=body.level, fields=text_or_empty(body.fields, "fields"))
+    return await _written(asked, await asked.store.log([line]))
+
+
+async def complete(asked: Asked[CompleteBody]) -> SettledJob:
+    """End the job as succeeded."""
+    result = text_or_none(asked.body.result, "result")
+    return await _settle(asked, Succeeded("null" if result is None else result))
+
+
+async def fail(asked: Asked[FailBody]) -> SettledJob:
+    """End the attempt as failed: whether and when there is another one is the policy's business."""
+    body = asked.body
+    return await _settle(asked, Failed(Error(body.code, body.message, body.traceback), fatal=not body.retryable))
+
+
+async def release(asked: Asked[ReleaseBody]) -> SettledJob:
+    """Give the job back, free of cost; where a cancel was requested, it ends as canceled."""
+    return await _settle(asked, Released(asked.body.reason or "given back by its worker"))
+
+
+async def _settle(asked: Asked[Any], outcome: Outcome) -> SettledJob:
+    view = await _view(asked)
+    environment = asked.environment
+    write = settle(outcome, view.policy.retry, view.failures, environment.now(), environment.random)
+    settlement = Settlement(_lease(asked), write)
+    answer = (await asked.store.settle([settlement]))[0]
+    if answer is Settled.STALE:
+        raise await _stale(asked)
+    asked.ledger.ended(view, settlement, answer, environment.now())
+    if hint := hint_of([settlement], [answer]):
+        asked.notifier.hint(hint)
+    if answer is Settled.REPEATED:
+        return SettledJob(state=(await _view(asked)).state, repeated=True, late=False)
+    state = State.CANCELED if answer is Settled.CANCELED else write.state
+    rest = ms(write.delay) if state is State.SCHEDULED else None
+    return SettledJob(state=state, repeated=False, late=answer is Settled.LATE, retry_in_ms=rest)
+
+
+async def _written(asked: Asked[Any], answers: list[Settled]) -> Written:
+    if not answers[0].accepted:
+        raise await _stale(asked)
+    return Written(answers[0])
+
+
+def _lease(asked: Asked[Any]) -> Lease:
+    return Lease(asked.id, asked.body.token)
+
+
+async def _view(asked: Asked[Any]) -> JobView:
+    view = (await asked.store.get([asked.id]))[0]
+    if view is None:
+        raise JobNotFound(asked.id)
+    return view
+
+
+async def _stale(asked: Asked[Any]) -> Refused:
+    """Return the refusal of a token that is no longer current, with who holds the job now."""
+    view = await _view(asked)
+    holder = None
+    where = f"the job is {view.state.value}"
+    if view.state is State.RUNNING:
+        holder = Holder(worker_id=view.worker_id, worker=view.worker_name, attempt=view.attempt, since=view.claimed_at)
+        where = f"worker {view.worker_name!r} runs it now, attempt {view.attempt}"
+    problem = Problem(
+        error=STALE,
+        message=f"this token is no longer current, nothing was written: {where}",
+        fix="stop working on the job: whatever this attempt still does is lost",
+        state=view.state,
+        holder=holder,
+    )
+    return Refused(409, problem)

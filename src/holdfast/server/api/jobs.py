@@ -1,0 +1,130 @@
+"""Jobs: enqueued, looked at and canceled by clients; read by workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.lease import Lease
+from holdfast.core.text import checked_name, clean
+from holdfast.errors import JobNotFound
+from holdfast.notify.port import Hint
+from holdfast.runtime.enqueuing import hint_of
+from holdfast.server.api.table import Asked, Refused
+from holdfast.server.principal import Right
+from holdfast.store.port import TEXT_LIMIT, Answer
+from holdfast.wire.jobs import (
+    BlockerInfo,
+    BlockersAnswer,
+    CancelAnswer,
+    CancelManyAnswer,
+    ChainInfo,
+    ChainsAnswer,
+    EnqueueAnswer,
+    EnqueuedJob,
+    JobInfo,
+    JobsAnswer,
+    PartInfo,
+    PartsAnswer,
+    SignalsAnswer,
+)
+from holdfast.wire.leases import SettledAnswer, lease_of
+from holdfast.wire.problems import NOT_ALLOWED, Problem
+from holdfast.wire.values import shown
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from holdfast.store.port import JobView
+    from holdfast.wire.jobs import CancelManyRequest, CancelRequest, EnqueueRequest, IdsRequest, SignalsRequest
+    from holdfast.wire.leases import TokenBody
+
+
+async def enqueue(asked: Asked[EnqueueRequest]) -> EnqueueAnswer:
+    """Create jobs, all or none."""
+    body = asked.body
+    jobs = [spec.job(asked.environment.job_id) for spec in body.jobs]
+    for queue in sorted({job.queue for job in jobs}):
+        asked.allow(Right.ENQUEUE, queue)
+    for queue in body.caps:
+        checked_name(queue, "caps")
+    answers = await asked.store.enqueue(
+        jobs, under=None if body.under is None else lease_of(body.under), caps=body.caps or None
+    )
+    if hint := hint_of(jobs, answers):
+        asked.notifier.hint(hint)
+    return EnqueueAnswer([EnqueuedJob(answer.status, answer.job_id) for answer in answers])
+
+
+async def get(asked: Asked[None]) -> JobInfo:
+    """Return a job."""
+    return JobInfo.of(await visible(asked))
+
+
+async def get_many(asked: Asked[IdsRequest]) -> JobsAnswer:
+    """Return jobs; null for those that are not there, and for those in queues that the key may not see."""
+    views = await asked.store.get(asked.body.ids)
+    return JobsAnswer([JobInfo.of(view) if view is not None and asked.sees(view.queue) else None for view in views])
+
+
+async def get_chains(asked: Asked[IdsRequest]) -> ChainsAnswer:
+    """Return chains; null for those that are not there, and for those in queues that the key may not see."""
+    views = await asked.store.chains(asked.body.ids)
+    return ChainsAnswer([ChainInfo.of(view) if view is not None and asked.sees(view.queue) else None for view in views])
+
+
+async def parts(asked: Asked[None]) -> PartsAnswer:
+    """Return the parts of a job."""
+    await visible(asked, Right.WORK)
+    return PartsAnswer([PartInfo.of(part) for part in await asked.store.parts(asked.id)])
+
+
+async def blockers(asked: Asked[None]) -> BlockersAnswer:
+    """Return the chains that a job was to wait for."""
+    await visible(asked, Right.WORK)
+    return BlockersAnswer([BlockerInfo.of(view) for view in await asked.store.blockers(asked.id)])
+
+
+async def settled(asked: Asked[TokenBody]) -> SettledAnswer:
+    """Tell whether the holder of a token has ended its attempt, where its request was never answered."""
+    return SettledAnswer(await asked.store.settled(Lease(asked.id, asked.body.token)))
+
+
+async def signals(asked: Asked[SignalsRequest]) -> SignalsAnswer:
+    """Return signals that were emitted."""
+    names = [checked_name(name, "names") for name in asked.body.names]
+    return SignalsAnswer({name: shown(text) for name, text in (await asked.store.signals(names)).items()})
+
+
+async def cancel(asked: Asked[CancelRequest]) -> CancelAnswer:
+    """Cancel a job: it ends now, or its worker is asked to stop."""
+    view = await visible(asked, Right.CANCEL)
+    answer = (await asked.store.cancel([asked.id], by=asked.principal.name, reason=clean(asked.body.reason, TEXT_LIMIT)))[0]
+    if answer is Answer.NOT_FOUND:
+        raise JobNotFound(asked.id)
+    if answer is Answer.REFUSED:
+        message = f"job {asked.id} has ended already: it is {view.state.value}"
+        raise Refused(409, Problem(error=NOT_ALLOWED, message=message, state=view.state))
+    asked.notifier.hint(Hint(jobs=frozenset({asked.id}), anything=True))
+    return CancelAnswer(answer)
+
+
+async def cancel_many(asked: Asked[CancelManyRequest]) -> CancelManyAnswer:
+    """Cancel jobs. Those in queues that the key may not touch are answered as if they were not there."""
+    views = await asked.store.get(asked.body.ids)
+    mine = [view.id for view in views if view is not None and asked.principal.may(Right.CANCEL, view.queue)]
+    reason = clean(asked.body.reason, TEXT_LIMIT)
+    answers = await asked.store.cancel(mine, by=asked.principal.name, reason=reason) if mine else []
+    if ended := frozenset(one for one, answer in zip(mine, answers, strict=True) if answer in (Answer.DONE, Answer.REQUESTED)):
+        asked.notifier.hint(Hint(jobs=ended, anything=True))
+    rest = iter(answers)
+    allowed = frozenset(mine)
+    return CancelManyAnswer([next(rest) if job_id in allowed else Answer.NOT_FOUND for job_id in asked.body.ids])
+
+
+async def visible(asked: Asked[Any], right: Right = Right.GET) -> JobView:
+    """Return the job of the path, or refuse it: where it is not there, or in a queue that the key may not touch."""
+    view = (await asked.store.get([asked.id]))[0]
+    if view is None:
+        raise JobNotFound(asked.id)
+    asked.allow(right, view.queue)
+    return view

@@ -1,0 +1,85 @@
+"""What the remote workers of Holdfast do with their leases: in batches, answered one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.states import Event, State
+from holdfast.notify.port import Hint
+from holdfast.server.principal import Right
+from holdfast.store.port import Settled
+from holdfast.wire.leases import Answers, ExtendAnswer, LeasesRequest, LeaseState, lease_of
+from holdfast.wire.workers import Done
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.server.api.table import Asked
+    from holdfast.store.port import Settlement
+    from holdfast.wire.leases import CheckpointRequest, FiguresRequest, LogRequest, MarkRequest, ProgressRequest, SettleRequest
+
+
+async def extend(asked: Asked[LeasesRequest]) -> ExtendAnswer:
+    """Prolong leases."""
+    leases = [lease_of(one) for one in asked.body.leases]
+    extended = await asked.store.extend(leases)
+    return ExtendAnswer([LeaseState.of(lease, one) for lease, one in zip(leases, extended, strict=True)])
+
+
+async def progress(asked: Asked[ProgressRequest]) -> Answers:
+    """Write progress."""
+    return Answers(await asked.store.progress([one.progress() for one in asked.body.items]))
+
+
+async def checkpoint(asked: Asked[CheckpointRequest]) -> Answers:
+    """Write parts of jobs."""
+    return Answers(await asked.store.checkpoint([one.checkpoint() for one in asked.body.items]))
+
+
+async def log(asked: Asked[LogRequest]) -> Answers:
+    """Append lines to the logs of jobs."""
+    return Answers(await asked.store.log([one.line() for one in asked.body.items]))
+
+
+async def mark(asked: Asked[MarkRequest]) -> Answers:
+    """Write stages entered and left."""
+    return Answers(await asked.store.mark([one.mark() for one in asked.body.items]))
+
+
+async def free(asked: Asked[LeasesRequest]) -> Answers:
+    """Say that the expiry of these leases is not the jobs' fault."""
+    return Answers(await asked.store.flag_free([lease_of(one) for one in asked.body.leases]))
+
+
+async def settle(asked: Asked[SettleRequest]) -> Answers:
+    """End attempts."""
+    settlements = [one.settlement() for one in asked.body.items]
+    for settlement in settlements:
+        if settlement.then is not None:
+            asked.allow(Right.WORK, settlement.then.queue)
+    answers = await asked.store.settle(settlements)
+    if hint := hint_of(settlements, answers):
+        asked.notifier.hint(hint)
+    return Answers(answers)
+
+
+async def measure(asked: Asked[FiguresRequest]) -> Done:
+    """Add figures to those of this minute, of this hour and of all time."""
+    figures = [one.figure() for one in asked.body.figures]
+    for figure in figures:
+        asked.allow(Right.WORK, figure.queue)
+    await asked.store.measure(figures)
+    return Done()
+
+
+def hint_of(settlements: Sequence[Settlement], answers: Sequence[Settled]) -> Hint:
+    """Return what workers should hear of attempts that have ended; nobody says in which queues the jobs are."""
+    anything = later = False
+    for settlement, answer in zip(settlements, answers, strict=True):
+        if not answer.accepted:
+            continue
+        write = settlement.write
+        freed = answer in (Settled.FREED, Settled.CANCELED) or settlement.then is not None or settlement.signal is not None
+        anything = anything or freed or write.state is State.READY
+        later = later or write.state is State.SCHEDULED or (freed and write.event is not Event.SUCCEED)
+    return Hint(later=later, anything=anything)

@@ -1,0 +1,49 @@
+"""What attempts came to that workers of other languages have run: they add up nothing themselves."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.outcome import CANCELED
+from holdfast.core.states import Event
+from holdfast.store.port import Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from uuid import UUID
+
+    from holdfast.core.lease import Claimed
+    from holdfast.runtime.figures import Figures
+    from holdfast.store.port import JobView, Settlement
+
+MOST_REMEMBERED: Final = 10_000
+
+
+class Ledger:
+    """Adds attempts to the figures of the server. How long a job had waited is known from its claim, if that was here."""
+
+    def __init__(self, figures: Figures | None) -> None:
+        self._figures = figures
+        self._waits: OrderedDict[UUID, float] = OrderedDict()
+
+    def claimed(self, jobs: Iterable[Claimed]) -> None:
+        """Remember how long jobs had waited, by their tokens."""
+        if self._figures is not None:
+            for job in jobs:
+                self._waits[job.token] = job.waited
+            while len(self._waits) > MOST_REMEMBERED:
+                self._waits.popitem(last=False)
+
+    def ended(self, view: JobView, settlement: Settlement, answer: Settled, now: datetime) -> None:
+        """Add an attempt that was ended by this settlement, once."""
+        waited = self._waits.pop(settlement.lease.token, 0.0)
+        if self._figures is None or answer is Settled.REPEATED or not answer.accepted or view.claimed_at is None:
+            return
+        write = settlement.write
+        event, code = write.event, "" if write.error is None else write.error.code
+        if answer is Settled.CANCELED:
+            event, code = Event.STOP, CANCELED
+        ran = (now - view.claimed_at).total_seconds()
+        self._figures.add(view.queue, view.task, event, code, waited=waited, ran=max(0.0, ran))

@@ -1,0 +1,164 @@
+"""Workers: who they are, that they live, and what they claim."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.core.outcome import Released
+from holdfast.core.settle import settle
+from holdfast.core.text import checked_name
+from holdfast.notify.port import Hint
+from holdfast.server.api.hearing import Full
+from holdfast.server.api.table import Asked, Refused, forbidden, unauthorized
+from holdfast.server.principal import Right
+from holdfast.store.port import Beat, ClaimRequest, Settlement
+from holdfast.wire.leases import ClaimAnswer, ClaimBody, ClaimedJob, LeasesAnswer, LeaseState, lease_of, ref_of
+from holdfast.wire.problems import Problem
+from holdfast.wire.values import ms, seconds, text_or_empty
+from holdfast.wire.workers import Done, HeartbeatAnswer, HeartbeatRequest, RegisterAnswer, RegisterRequest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.core.lease import Claimed
+    from holdfast.server.api.hearing import Ear
+
+HEARTBEAT: Final = 20.0
+"""Seconds between two signs of life."""
+UNHINTED: Final = 1.0
+"""Seconds between two looks for jobs while no hints arrive."""
+REST: Final = 0.05
+"""Seconds between two looks at least: hints may come thick and fast, and be about jobs of others."""
+
+
+async def register(asked: Asked[RegisterRequest]) -> RegisterAnswer:
+    """Make a worker known, or change what it says of itself."""
+    worker_id = asked.environment.job_id() if asked.body.id is None else asked.body.id
+    await asked.store.register(asked.body.worker(worker_id))
+    return RegisterAnswer(id=worker_id, heartbeat_ms=ms(HEARTBEAT), longest_wait_ms=ms(asked.settings.longest_poll))
+
+
+async def heartbeat(asked: Asked[HeartbeatRequest]) -> HeartbeatAnswer:
+    """Note a sign of life, and extend leases with it."""
+    signal = await asked.store.beat(Beat(worker=asked.id, counters=text_or_empty(asked.body.counters, "counters")))
+    leases = [lease_of(one) for one in asked.body.leases]
+    extended = await asked.store.extend(leases) if leases else []
+    states = [LeaseState.of(lease, one) for lease, one in zip(leases, extended, strict=True)]
+    return HeartbeatAnswer(disabled=signal.disabled, drain=signal.drain, leases=states)
+
+
+async def retire(asked: Asked[None]) -> Done:
+    """Note that a worker has stopped."""
+    await asked.store.retire(asked.id)
+    return Done()
+
+
+async def leases(asked: Asked[None]) -> LeasesAnswer:
+    """Return the leases that a worker holds, as far as the key may work on their queues."""
+    held = await asked.store.holding(asked.id)
+    if asked.principal.queues is not None:
+        views = await asked.store.get([lease.job_id for lease in held])
+        pairs = zip(held, views, strict=True)
+        held = [lease for lease, view in pairs if view is not None and asked.principal.may(Right.WORK, view.queue)]
+    return LeasesAnswer([ref_of(lease) for lease in held])
+
+
+# --- claiming -------------------------------------------------------------------------------------------------------------
+
+
+async def claim(asked: Asked[ClaimBody]) -> ClaimAnswer:
+    """Take ready jobs; wait for some where there are none. What the client is no longer there to receive is given back."""
+    request = _request(asked)
+    wait = min(seconds(asked.body.wait_ms), asked.settings.longest_poll)
+    try:
+        with asked.hearing.ear() as ear:
+            async with _watched(asked, ear) as gone:
+                claimed = await _wait_for_jobs(asked, request, wait, ear, gone)
+                if claimed and gone.is_set():
+                    await _give_back(asked, claimed)
+                    claimed = []
+    except Full:
+        problem = Problem(error="unavailable", message="too many requests wait here already", fix="wait, and try again")
+        raise Refused(503, problem, retry_after=1) from None
+    asked.ledger.claimed(claimed)
+    return ClaimAnswer([ClaimedJob.of(one) for one in claimed])
+
+
+def _request(asked: Asked[ClaimBody]) -> ClaimRequest:
+    body, own = asked.body, asked.principal.queues
+    queues = None if body.queues is None else frozenset(body.queues)
+    if own is not None:
+        queues = own if queues is None else queues
+        for queue in sorted(queues - own):
+            raise forbidden(asked.principal, Right.WORK, queue)
+    if body.first is not None:
+        checked_name(body.first, "first")
+    return ClaimRequest(
+        worker=asked.id,
+        tasks=frozenset(body.tasks),
+        limit=body.limit,
+        queues=queues,
+        capabilities=frozenset(body.capabilities),
+        look=body.look,
+        hurry=body.hurry,
+        first=body.first,
+        retries_first=body.retries_first,
+    )
+
+
+async def _wait_for_jobs(
+    asked: Asked[ClaimBody], request: ClaimRequest, wait: float, ear: Ear, gone: asyncio.Event
+) -> list[Claimed]:
+    """Look, and look again whenever there is a hint of jobs for it, until there are some or the time is up."""
+    clock = asked.environment.monotonic
+    deadline = clock() + wait
+    while True:
+        looked_at = clock()
+        if claimed := await asked.store.claim(request):
+            return claimed
+        hinted = False
+        while not hinted:
+            remaining = deadline - clock()
+            if remaining <= 0 or gone.is_set() or asked.hearing.closing:
+                return []
+            poll = remaining if asked.hearing.healthy else min(remaining, max(0.0, looked_at + UNHINTED - clock()))
+            hint = await ear.hear(poll)
+            hinted = hint.anything or bool(hint.queues if request.queues is None else hint.queues & request.queues)
+            if not asked.hearing.healthy and clock() >= looked_at + UNHINTED:
+                break
+        if (rest := min(looked_at + REST, deadline) - clock()) > 0:
+            await asyncio.sleep(rest)
+        if not await asked.context.door.still(asked.principal):
+            raise unauthorized()
+        request = msgspec.structs.replace(request, look=True, hurry=False)
+
+
+@asynccontextmanager
+async def _watched(asked: Asked[ClaimBody], ear: Ear) -> AsyncIterator[asyncio.Event]:
+    """Watch whether the client hangs up."""
+    gone = asyncio.Event()
+
+    async def watch() -> None:
+        while (await asked.request.receive())["type"] != "http.disconnect":
+            pass
+        gone.set()
+        ear.event.set()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield gone
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _give_back(asked: Asked[ClaimBody], claimed: list[Claimed]) -> None:
+    outcome = Released("its worker hung up before it was told of the job")
+    now = asked.environment.now()
+    writes = [(one.lease, settle(outcome, one.policy.retry, one.failures, now, asked.environment.random)) for one in claimed]
+    await asked.store.settle([Settlement(lease, write) for lease, write in writes])
+    asked.notifier.hint(Hint(frozenset(one.queue for one in claimed)))

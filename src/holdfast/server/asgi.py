@@ -1,0 +1,206 @@
+"""The server as an ASGI application: `create_server(url_or_app, settings)`, for uvicorn or inside another program."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount
+
+from holdfast import __version__
+from holdfast.app import DEFAULT_RETENTION, Holdfast
+from holdfast.connect import Adapters, system
+from holdfast.errors import BadSetting
+from holdfast.server.api import Api
+from holdfast.server.api.openapi import ROOT
+from holdfast.server.api.serving import problem_response, told
+from holdfast.server.context import Context
+from holdfast.server.door import KeyDoor
+from holdfast.server.health import health_routes
+from holdfast.server.keeping import Keeping
+from holdfast.server.limits import TooMany
+from holdfast.server.settings import LOOPBACK_NAMES, ServerSettings, is_loopback
+from holdfast.server.ui import Dashboard
+from holdfast.store.port import Role
+from holdfast.wire.problems import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from holdfast.core.environment import WorkerEnvironment
+    from holdfast.notify.port import Notifier
+    from holdfast.store.port import Retention, Store
+    from holdfast.tasks.task import Task
+
+
+@dataclass(kw_only=True)
+class _Parts:
+    """What a server is made of, from a URL or from an app."""
+
+    store: Store
+    notifier: Notifier
+    environment: WorkerEnvironment
+    retention: Retention
+    tasks: list[Task[..., Any]] = field(default_factory=list)
+
+
+class Server(Starlette):
+    """The application. `context` is what its parts share, `close` has requests that wait answer before it is stopped."""
+
+    context: Context
+    api: Api
+    dashboard: Dashboard
+
+    def close(self) -> None:
+        """Have every request that waits answer now: before the web server waits for them."""
+        self.api.close()
+        self.dashboard.close()
+
+
+def create_server(
+    url_or_app: str | Holdfast,
+    settings: ServerSettings | None = None,
+    *,
+    retention: Retention | None = None,
+    worker: Mapping[str, Any] | None = None,
+    housekeeping: bool = True,
+) -> Server:
+    """Return the server of a store. Nothing is opened before it starts.
+
+    With an app, its schedules are fired here too; `worker` runs its jobs in this process, with these options of `app.worker`.
+    `housekeeping=False` leaves all of that to workers beside the database.
+    Where others reach it, it starts only with an admin secret or an admin's key (`BadSetting`).
+    """
+    own = settings or ServerSettings()
+    app = url_or_app if isinstance(url_or_app, Holdfast) else None
+    if worker is not None and app is None:
+        raise BadSetting("a server runs jobs only where it is given an app: holdfast server shop.jobs:app --worker")
+    parts = _parts_of(url_or_app, retention)
+    door = KeyDoor(parts.store, parts.environment, own)
+    context = Context(
+        store=parts.store,
+        notifier=parts.notifier,
+        environment=parts.environment,
+        settings=own,
+        door=door,
+        version=__version__,
+    )
+    keeping = None
+    if housekeeping:
+        keeping = Keeping(parts.store, parts.notifier, parts.environment, parts.retention, parts.tasks)
+    api = Api(context, None if keeping is None else keeping.figures)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(parts.store.close)
+            await parts.store.open()
+            await check_access(parts.store, own)
+            stack.push_async_callback(parts.notifier.close)
+            await api.start()
+            if keeping is not None:
+                stack.push_async_callback(keeping.stop)
+                await keeping.start()
+            if app is not None and worker is not None:
+                await stack.enter_async_context(app.worker(**worker))
+            yield
+
+    dashboard = Dashboard(context)
+    door.sessions = dashboard.sessions.principal
+    routes = [*api.routes(), *health_routes(context, keeping), *dashboard.routes]
+    server = Server(
+        routes=[Mount(own.prefix, routes=routes)] if own.prefix else routes,
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _not_served, TooMany: _too_many},
+    )
+    server.context, server.api, server.dashboard = context, api, dashboard
+    if own.open:
+        server.add_middleware(OnlyHere)
+    return server
+
+
+async def check_access(store: Store, settings: ServerSettings) -> None:
+    """Refuse to be reached by others while nobody could be told from anybody."""
+    if is_loopback(settings.host) or settings.admin_secret is not None:
+        return
+    now = await store.now()
+    if not any(
+        key.role is Role.ADMIN and key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
+        for key in await store.keys()
+    ):
+        raise BadSetting(
+            f"{settings.host} can be reached from other machines, and nobody could be kept out. Do one of these first:\n"
+            "  export HOLDFAST_ADMIN_SECRET=$(holdfast keys secret)\n"
+            "  holdfast keys add NAME --role admin\n"
+            "or listen on 127.0.0.1"
+        )
+
+
+class OnlyHere:
+    """Refuses requests that a page from elsewhere has its browser send here under another name, while everybody is let in."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that names this machine."""
+        if scope["type"] == "http" and not _names_this_machine(dict(scope["headers"]).get(b"host", b"").decode("latin-1")):
+            problem = Problem(
+                error="forbidden",
+                message="this server is open to this machine alone, and was asked for by another name",
+                fix="use http://127.0.0.1, or start it without --open",
+            )
+            await problem_response(403, problem)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _names_this_machine(host: str) -> bool:
+    name = host[1 : host.index("]")] if host.startswith("[") and "]" in host else host.rpartition(":")[0] or host
+    return name in LOOPBACK_NAMES or is_loopback(name)
+
+
+def _parts_of(url_or_app: str | Holdfast, retention: Retention | None) -> _Parts:
+    if isinstance(url_or_app, Holdfast):
+        world = url_or_app.world(retention)
+        return _Parts(
+            store=world.make_store(),
+            notifier=world.make_notifier(),
+            environment=world.environment,
+            retention=world.retention,
+            tasks=list(world.tasks.values()),
+        )
+    environment = system()
+    adapters = Adapters(url_or_app, environment=environment)
+    return _Parts(
+        store=adapters.store(),
+        notifier=adapters.notifier(),
+        environment=environment,
+        retention=retention or DEFAULT_RETENTION,
+    )
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    """Tell of a path or method that is not there: to programs as a problem, to people in words."""
+    if not isinstance(error, HTTPException):
+        raise error
+    if f"{ROOT}/" not in request.url.path:
+        return PlainTextResponse(error.detail, error.status_code, error.headers)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
+    message = f"{request.method} {request.url.path} is not served: {error.detail}"
+    answer = problem_response(
+        error.status_code, Problem(error=code, message=message, fix=f"see {ROOT}/openapi.json for what is")
+    )
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _too_many(_: Request, error: Exception) -> Response:
+    return told(error)

@@ -1,0 +1,75 @@
+"""Housekeeping beside the server: what every worker does for the fleet, for fleets whose workers are all remote."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from holdfast.runtime.base import Base
+from holdfast.runtime.counters import MemoryCounters
+from holdfast.runtime.figures import Figures, Measurer
+from holdfast.runtime.housekeeping import Promoter, Pruner, Reaper, Sweeper
+from holdfast.runtime.outage import Outage
+from holdfast.runtime.scheduler import Scheduler
+from holdfast.runtime.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.core.environment import WorkerEnvironment
+    from holdfast.notify.port import Hint, Notifier
+    from holdfast.runtime.service import Keeper
+    from holdfast.store.port import Retention, Store
+    from holdfast.tasks.task import Task
+
+
+class Keeping:
+    """Promoter, reaper, sweeper, pruner, measurer; and the scheduler, where the tasks are known. One event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        notifier: Notifier,
+        environment: WorkerEnvironment,
+        retention: Retention,
+        tasks: Sequence[Task[..., Any]] = (),
+    ) -> None:
+        self._notifier = notifier
+        self.figures = Figures()
+        """What attempts came to that no worker adds up, until that is written."""
+        base = Base(store, notifier, environment, Outage(environment), MemoryCounters(), figures=self.figures)
+        self._measurer = Measurer(base)
+        keepers: dict[str, Keeper] = {
+            "promoter": Promoter(base),
+            "reaper": Reaper(base, frozenset()),
+            "sweeper": Sweeper(base),
+            "pruner": Pruner(base, retention),
+            "measurer": self._measurer,
+        }
+        if tasks:
+            keepers["scheduler"] = Scheduler(base, list(tasks))
+        self._services = {name: Service(name, keeper, base) for name, keeper in keepers.items()}
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self) -> None:
+        """Start the loops."""
+        await self._notifier.listen(self._hinted)
+        for name, service in self._services.items():
+            self._running[name] = asyncio.create_task(service.run(), name=f"holdfast-{name}")
+
+    async def stop(self) -> None:
+        """Have every loop end after what it is doing."""
+        for service in self._services.values():
+            service.stop()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await self._measurer.finish()
+
+    def dead(self) -> list[str]:
+        """Return the loops that do not run."""
+        return [name for name in self._services if name not in self._running or self._running[name].done()]
+
+    def _hinted(self, hint: Hint) -> None:
+        if hint.anything or hint.later:
+            self._services["promoter"].wake()
+        if hint.waiters:
+            self._services["sweeper"].wake()

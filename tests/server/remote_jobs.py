@@ -1,0 +1,25 @@
+"""An app for workers of the tests that run in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from holdfast import Holdfast, Job
+
+app = Holdfast("memory://")
+
+
+@app.task(name="remote.hang", lease=30)
+async def hang(mark: str) -> None:
+    """Tell that it runs, and never end."""
+    Path(mark).touch()  # noqa: ASYNC240  takes no time, and nothing else runs here
+    await asyncio.Event().wait()
+
+
+@app.task(name="remote.short")
+async def short(number: int, *, job: Job) -> int:
+    """Take a moment."""
+    job.progress(50)
+    await asyncio.sleep(0.02)
+    return number * 2

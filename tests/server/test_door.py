@@ -1,0 +1,255 @@
+"""Who comes in, and what each may do: every endpoint, with every key that should not open it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from holdfast import Holdfast
+from holdfast.errors import BadSetting
+from holdfast.server.api.operations import OPERATIONS
+from holdfast.server.asgi import create_server
+from holdfast.server.keys import digest, key_id, matches, new_key
+from holdfast.server.principal import RIGHTS
+from holdfast.server.settings import ServerSettings
+from holdfast.store.port import Role
+from tests.server.conftest import Asking
+from tests.server.served import SECRET, bearer, made_key, serving
+
+if TYPE_CHECKING:
+    from holdfast.server.api.table import Operation
+
+each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+
+
+def send(ask: Asking, operation: Operation, headers: dict[str, str]) -> httpx2.Response:
+    """Send a request that the door judges before anything else is looked at."""
+    path = operation.path.replace("{id}", str(uuid4()))
+    body: dict[str, Any] = {"json": {}} if operation.body is not None else {}
+    return httpx2.request(operation.method, f"{ask.served.api}{path}", headers=headers, verify=False, **body)
+
+
+# -- keys ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_256_bits_and_known_by_its_public_beginning() -> None:
+    text, public = new_key()
+    scheme, beginning, secret = text.split("_", 2)
+    assert (scheme, beginning, len(beginning), len(secret)) == ("hf", public, 12, 43)
+    assert key_id(text) == public
+    assert matches(text, digest(text))
+    assert not matches(f"{text}x", digest(text))
+    assert not matches(text, None)
+    assert len({new_key()[0] for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize("text", ["", "hf_", "hf_short_secret", new_key()[0][:-1], f"{new_key()[0]}\n", "Bearer x", "\ud800"])
+def test_what_does_not_look_like_a_key_has_no_id(text: str) -> None:
+    assert key_id(text) is None
+    assert not matches(text, digest("another"))
+
+
+# -- every endpoint --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bad_keys(served: Any) -> dict[str, dict[str, str]]:
+    """Headers that let nobody in."""
+    store = served.server.context.store
+    good, unknown = served.run(made_key(store, Role.ADMIN)), new_key()[0]
+    expired = served.run(made_key(store, Role.ADMIN, expires_at=datetime.now(UTC) - timedelta(seconds=1)))
+    revoked = served.run(made_key(store, Role.ADMIN))
+    served.run(store.revoke_key(key_id(revoked), by="test"))
+    return {
+        "missing": {},
+        "unknown": bearer(unknown),
+        "wrong secret of a known key": bearer(good[:-1] + ("a" if good[-1] != "a" else "b")),
+        "wrong admin secret": bearer(SECRET[:-1]),
+        "expired": bearer(expired),
+        "revoked": bearer(revoked),
+        "another scheme": {"Authorization": f"Basic {good}"},
+        "only the id": bearer(key_id(good) or ""),
+    }
+
+
+@each_operation
+def test_nobody_comes_in_without_a_key_that_is_good_now(
+    ask: Asking, bad_keys: dict[str, dict[str, str]], operation: Operation
+) -> None:
+    for why, headers in bad_keys.items():
+        answer = send(ask, operation, headers)
+        assert (answer.status_code, answer.json()["error"]) == (401, "unauthorized"), why
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+@each_operation
+def test_a_key_opens_only_what_its_role_allows_and_the_refusal_says_what_is_missing(
+    ask: Asking, served: Any, operation: Operation
+) -> None:
+    for role in Role:
+        key = ask.key(role)
+        allowed = not operation.rights or any(right in RIGHTS[role] for right in operation.rights)
+        if operation.name == "hearHints" and allowed:
+            continue  # would never end
+        answer = send(ask, operation, bearer(key))
+        assert (answer.status_code != 403) is allowed, f"{role} {answer.text}"
+        if not allowed:
+            problem = answer.json()
+            assert (problem["error"], problem["facts"]) == ("forbidden", {"right": operation.rights[0].value})
+            assert operation.rights[0].value in problem["message"]
+
+
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.rights], ids=lambda operation: operation.name)
+def test_a_key_that_is_narrowed_to_some_actions_does_nothing_else(ask: Asking, operation: Operation) -> None:
+    key = ask.key(Role.ADMIN, actions=("audit",))
+    assert send(ask, operation, bearer(key)).status_code == 403
+
+
+# -- queues ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_for_some_queues_reaches_no_other(ask: Asking) -> None:
+    key = ask.key(Role.WORKER, queues=("mine",))
+    client = ask.key(Role.CLIENT, queues=("mine",))
+    worker = ask.worker(key=key)
+    foreign = ask.enqueue(queue="theirs", task="scoped")
+    own = ask.post("/jobs", {"jobs": [{"task": "scoped", "queue": "mine"}]}, client).json()["jobs"][0]["job_id"]
+
+    refused = ask.post("/jobs", {"jobs": [{"task": "scoped", "queue": "theirs"}]}, client)
+    assert (refused.status_code, refused.json()["facts"]) == (403, {"right": "enqueue", "queue": "theirs"})
+    assert "'theirs'" in refused.json()["message"]
+    refused = ask.post(f"/workers/{worker}/claim", {"tasks": ["scoped"], "queues": ["mine", "theirs"]}, key)
+    assert (refused.status_code, refused.json()["facts"]) == (403, {"right": "work", "queue": "theirs"})
+
+    jobs = ask.post(f"/workers/{worker}/claim", {"tasks": ["scoped"], "limit": 10}, key).json()["jobs"]
+    assert [job["job_id"] for job in jobs] == [own]
+    assert ask.get(f"/jobs/{foreign}", client).status_code == 403
+    assert ask.get(f"/jobs/{foreign}/parts", key).status_code == 403
+    assert ask.post(f"/jobs/{foreign}/cancel", {}, client).status_code == 403
+    found = ask.post("/jobs/get", {"ids": [str(foreign), own]}, client).json()["jobs"]
+    assert [None if one is None else one["id"] for one in found] == [None, own]
+    assert ask.post("/jobs/cancel", {"ids": [str(foreign)]}, client).json() == {"answers": ["not_found"]}
+
+    other = ask.worker()
+    taken = ask.claim(other, tasks=["scoped"])
+    assert [job["job_id"] for job in taken] == [str(foreign)]
+    assert ask.get(f"/workers/{other}/leases", key).json() == {"leases": []}
+    step = {"task": "next", "queue": "theirs", "id": str(ask.served.server.context.environment.job_id())}
+    item = {"job_id": own, "token": jobs[0]["token"], "event": "continued", "failures": 0, "then": step}
+    assert ask.post("/leases/settle", {"items": [item]}, key).status_code == 403
+
+
+# -- time ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_revoked_key_is_out_within_a_second(ask: Asking) -> None:
+    key = ask.key(Role.WORKER)
+    assert ask.get("/server", key).status_code == 200
+    ask.run(ask.store.revoke_key(key_id(key) or "", by="test"))
+    began = time.monotonic()
+    while ask.get("/server", key).status_code == 200:
+        assert time.monotonic() - began < 1.0
+        time.sleep(0.02)
+
+
+def test_use_of_a_key_is_noted(ask: Asking) -> None:
+    key = ask.key(Role.WORKER)
+    assert ask.run(ask.store.key(key_id(key) or "")).used_at is None
+    ask.get("/server", key)
+    assert ask.run(ask.store.key(key_id(key) or "")).used_at is not None
+
+
+def test_a_known_and_an_unknown_key_cost_the_same_queries(ask: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    store, real = ask.store, ask.store.key
+
+    async def counted(wanted: str) -> Any:
+        asked.append(wanted)
+        return await real(wanted)
+
+    monkeypatch.setattr(store, "key", counted)
+    good = ask.key(Role.WORKER)
+    for text in (new_key()[0], good[:-2] + "xx", "no key at all"):
+        asked.clear()
+        assert ask.get("/server", text).status_code == 401
+        assert len(asked) == 1
+
+
+# -- how often -------------------------------------------------------------------------------------------------------------
+
+
+def test_who_comes_too_often_is_told_when_to_come_again() -> None:
+    with serving(Holdfast("memory://"), housekeeping=False, key_rate=2.0) as served:
+        ask = Asking(served)
+        answers = [ask.get("/server") for _ in range(6)]
+        ask.client.close()
+    assert [answer.status_code for answer in answers] == [200] * 4 + [429] * 2
+    assert answers[-1].headers["Retry-After"] == "1"
+    assert answers[-1].json()["error"] == "too_many"
+    assert "2 a second" in answers[-1].json()["message"]
+
+
+def test_who_guesses_is_shut_out_and_those_who_were_in_stay_in() -> None:
+    with serving(Holdfast("memory://"), housekeeping=False, failure_rate=3.0) as served:
+        ask = Asking(served)
+        good, later = ask.key(Role.WORKER), ask.key(Role.WORKER)
+        assert ask.get("/server", good).status_code == 200
+        answers = [ask.get("/server", new_key()[0]) for _ in range(5)]
+        known, unknown = ask.get("/server", good), ask.get("/server", later)
+        ask.client.close()
+    assert [answer.status_code for answer in answers] == [401] * 3 + [429] * 2
+    assert int(answers[-1].headers["Retry-After"]) >= 10
+    assert "3 a minute" in answers[-1].json()["message"]
+    assert (known.status_code, unknown.status_code) == (200, 429)
+
+
+# -- where it may listen ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_others_reach_needs_a_secret_or_an_admins_key() -> None:
+    app = Holdfast("memory://")
+    store = app.world().make_store()
+    settings = ServerSettings(host="0.0.0.0")
+
+    async def start() -> None:
+        async with create_server(app, settings).router.lifespan_context(None):
+            pass
+
+    with pytest.raises(BadSetting, match="can be reached from other machines"):
+        await start()
+    await made_key(store, Role.WORKER)
+    revoked = await made_key(store, Role.ADMIN)
+    await store.revoke_key(key_id(revoked) or "", by="test")
+    with pytest.raises(BadSetting, match="HOLDFAST_ADMIN_SECRET"):
+        await start()
+    await made_key(store, Role.ADMIN)
+    await start()
+
+
+def test_an_open_server_is_for_this_machine_alone() -> None:
+    with pytest.raises(BadSetting, match="--open"):
+        ServerSettings(host="0.0.0.0", open=True)
+    with serving(Holdfast("memory://"), housekeeping=False, admin_secret=None, open=True) as served:
+        assert httpx2.get(f"{served.api}/server", verify=False).status_code == 200
+        answer = httpx2.get(f"{served.api}/server", headers={"Host": "evil.example"}, verify=False)
+    assert (answer.status_code, answer.json()["error"]) == (403, "forbidden")
+
+
+def test_health_asks_for_no_key_and_tells_of_a_store_that_is_away(ask: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert httpx2.get(f"{ask.served.url}/health/live", verify=False).json() == {"ok": True, "checks": []}
+    ready = httpx2.get(f"{ask.served.url}/health/ready", verify=False)
+    assert (ready.status_code, ready.json()) == (200, {"ok": True, "checks": [{"name": "store", "ok": True}]})
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("holdfast.server.health.IN_TIME", 0.05)
+    monkeypatch.setattr(ask.store, "now", never)
+    ready = httpx2.get(f"{ask.served.url}/health/ready", verify=False)
+    assert (ready.status_code, ready.json()["checks"][0]["ok"]) == (503, False)

@@ -1,0 +1,164 @@
+"""The control plane on PostgreSQL: what its statements cost, and that a change and the line about it stand or fall together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+import pytest_asyncio
+from uuid_utils.compat import uuid7
+
+from holdfast.core.job import NewJob
+from holdfast.core.outcome import Error
+from holdfast.core.settle import Write
+from holdfast.core.states import Event
+from holdfast.errors import HoldfastError
+from holdfast.store.port import ClaimRequest, Key, Role, Settlement, Worker
+from holdfast.store.postgres import PostgresStore
+from holdfast.system import SystemEnvironment
+from tests.support.probe import Probe
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from holdfast.core.lease import Claimed
+
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+MANY = 200_000
+NEWEST = 50
+KEY = Key(id="0" * 12, name="k", role=Role.VIEWER, digest="0" * 64)
+STEERED = ("ready", "lease", "archive", "job", "chain", "event", "attempt", "signal", "queue", "worker", "key", "audit")
+
+
+class Place:
+    """A schema of its own, with a worker."""
+
+    def __init__(self, url: str) -> None:
+        self.schema = f"s{uuid4().hex}"
+        self.url = url
+        self.store = PostgresStore(url, SystemEnvironment(), schema=self.schema, pool_size=1)
+        self.worker = uuid4()
+        self.waiting = uuid7()
+
+    async def open(self) -> None:
+        await self.store.open()
+        self.admin = await asyncpg.connect(self.url, server_settings={"search_path": self.schema})
+        await self.store.register(Worker(id=self.worker, name="w"))
+
+    async def close(self) -> None:
+        await self.admin.execute(f"DROP SCHEMA {self.schema} CASCADE")
+        await self.admin.close()
+        await self.store.close()
+
+    async def fill(self) -> None:
+        """Put something into it that each operation can change."""
+        await self.claimed(2)
+        await self.store.enqueue([NewJob(id=self.waiting, task="other", chain_id=self.waiting)])
+        await self.store.pause("q")
+        await self.store.disable(self.worker)
+        await self.store.add_key(KEY)
+
+    async def picture(self) -> dict[str, list[asyncpg.Record]]:
+        """Return what the tables hold that are steered."""
+        return {table: await self.admin.fetch(f"SELECT * FROM {table} ORDER BY 1") for table in STEERED}
+
+    async def claimed(self, count: int) -> list[Claimed]:
+        await self.store.enqueue([NewJob(id=uuid7(), task="t") for _ in range(count)])
+        return await self.store.claim(ClaimRequest(worker=self.worker, tasks=frozenset({"t"}), limit=count, look=True))
+
+
+@pytest_asyncio.fixture
+async def place(postgres_url: str) -> AsyncIterator[Place]:
+    place = Place(postgres_url)
+    await place.open()
+    yield place
+    await place.close()
+
+
+async def test_the_newest_failures_are_read_by_their_index_however_many_there_are(place: Place) -> None:
+    store, admin = place.store, place.admin
+    await admin.execute("ALTER TABLE attempt SET (autovacuum_enabled = off)")
+    async with Probe(store) as early, Probe(store) as late, Probe(store) as informed:
+        with early.watch("failures"):
+            assert await store.failures(since=LONG_AGO, limit=NEWEST) == []
+        await admin.execute(
+            "INSERT INTO attempt (job_id, attempt, event, claimed_at, ended_at, worker, late, code) "
+            "SELECT gen_random_uuid(), 1, 'failed', now(), now() - n * interval '1 s', 1, false, "
+            "CASE WHEN n % 2 = 0 THEN 'OLD' END FROM generate_series(1, $1::int) AS n",
+            MANY,
+        )
+        fails = Write(Event.FAIL, 1, error=Error("BOOM", "it broke"))
+        await store.settle([Settlement(one.lease, fails) for one in await place.claimed(NEWEST)])
+        # three levels of the index on `attempt`, a page of it for each row at worst, and three levels of `job` for each
+        most = 3 + NEWEST * (1 + 3 + 1) + 10
+        for probe in (early, late):
+            with probe.watch("failures"):
+                found = await store.failures(since=LONG_AGO, limit=NEWEST)
+            assert {one.error.code for one in found} == {"BOOM"}
+            assert len(found) == NEWEST
+            assert probe.buffers("failures") <= most
+        await admin.execute("ANALYZE")
+        with informed.watch("failures"):
+            await store.failures(since=LONG_AGO, limit=NEWEST)
+        assert informed.buffers("failures") <= most
+
+
+@pytest.mark.parametrize("change", ["UPDATE audit SET actor = 'nobody'", "DELETE FROM audit"])
+async def test_lines_of_the_audit_log_stand_whoever_is_connected(place: Place, change: str) -> None:
+    await place.store.pause("mail", by="ann")
+    await place.store.rewind(60)
+    with pytest.raises(asyncpg.RaiseError, match="lines of the audit log"):
+        await place.admin.execute(change)
+    assert [line.actor for line in await place.store.audits(limit=5)] == ["ann"]
+
+
+def operations(place: Place, by: str) -> dict[str, Callable[[], Awaitable[Any]]]:
+    """Return what may be done to the one job that waits, and to all else."""
+    store, job_id, worker = place.store, place.waiting, place.worker
+    return {
+        "cancel": lambda: store.cancel([job_id], by=by),
+        "complete": lambda: store.complete({job_id: "1"}, by=by),
+        "fail": lambda: store.fail({job_id: Error("BOOM")}, by=by),
+        "delete": lambda: store.delete([job_id], by=by),
+        "delete_chains": lambda: store.delete_chains([job_id], by=by),
+        "emit": lambda: store.emit("s", "1", by=by),
+        "pause": lambda: store.pause("other", by=by),
+        "resume": lambda: store.resume("q", by=by),
+        "disable": lambda: store.disable(worker, by=by),
+        "enable": lambda: store.enable(worker, by=by),
+        "drain": lambda: store.drain(worker, by=by),
+        "revoke": lambda: store.revoke(worker, by=by),
+        "expire_key": lambda: store.expire_key(KEY.id, 1.0, by=by),
+        "revoke_key": lambda: store.revoke_key(KEY.id, by=by),
+    }
+
+
+OPERATIONS = (
+    *("cancel", "complete", "fail", "delete", "delete_chains", "emit", "pause", "resume", "disable", "enable", "drain"),
+    *("revoke", "expire_key", "revoke_key"),
+)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_what_names_nobody_is_one_statement(place: Place, operation: str) -> None:
+    await place.fill()
+    async with Probe(place.store) as probe:
+        with probe.watch(operation):
+            await operations(place, "")[operation]()
+    assert probe.statements(operation) == 1
+    assert await place.store.audits(limit=5) == []
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_nothing_is_changed_where_the_line_about_it_cannot_be_written(place: Place, operation: str) -> None:
+    await place.fill()
+    await place.admin.execute("ALTER TABLE audit ADD CHECK (actor <> 'eve')")
+    before = await place.picture()
+    with pytest.raises(HoldfastError):
+        await operations(place, "eve")[operation]()
+    assert await place.picture() == before
+    await operations(place, "ann")[operation]()
+    assert [line.actor for line in await place.store.audits(limit=5)] == ["ann"]
