@@ -24,7 +24,7 @@ from holdfast.server.keeping import Keeping
 from holdfast.server.limits import TooMany
 from holdfast.server.metrics import metrics_routes
 from holdfast.server.settings import LOOPBACK_NAMES, ServerSettings, is_loopback
-from holdfast.server.ui import Sessions, ui_routes
+from holdfast.server.ui import Dashboard
 from holdfast.store.port import Role
 from holdfast.wire.problems import Problem
 
@@ -43,10 +43,12 @@ class Server(Starlette):
 
     context: Context
     api: Api
+    dashboard: Dashboard
 
     def close(self) -> None:
         """Have every request that waits answer now: before the web server waits for them."""
         self.api.close()
+        self.dashboard.close()
 
 
 def create_server(
@@ -71,8 +73,6 @@ def create_server(
     parts = app.world(retention)
     store, notifier = parts.make_store(), parts.make_notifier()
     door = KeyDoor(store, parts.environment, own)
-    sessions = Sessions(store, parts.environment, own)
-    door.sessions = sessions.principal
     context = Context(
         store=store,
         notifier=notifier,
@@ -104,18 +104,20 @@ def create_server(
                 await stack.enter_async_context(app.worker(**worker))
             yield
 
+    dashboard = Dashboard(context)
+    door.sessions = dashboard.sessions.principal
     routes = [
         *api.routes(),
         *health_routes(context, keeping),
         *metrics_routes(context, keeping),
-        *ui_routes(context, sessions),
+        *dashboard.routes,
     ]
     server = Server(
         routes=[Mount(own.prefix, routes=routes)] if own.prefix else routes,
         lifespan=lifespan,
         exception_handlers={HTTPException: _not_served, TooMany: _too_many},
     )
-    server.context, server.api = context, api
+    server.context, server.api, server.dashboard = context, api, dashboard
     if own.open:
         server.add_middleware(OnlyHere)
     return server

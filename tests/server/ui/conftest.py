@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from holdfast.connect import Adapters
 from holdfast.server.settings import ServerSettings
-from tests.server.ui.serving import SECRET, Dashboard, make
+from tests.server.ui.serving import SECRET, make, new_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.server.asgi import Server
     from holdfast.store.port import Role, Store
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
@@ -25,14 +25,13 @@ OWN = {"Sec-Fetch-Site": "same-origin"}
 class Place:
     """A dashboard, as tests of its pages use it."""
 
-    dashboard: Dashboard
+    server: Server
     client: TestClient
     """Of the admin."""
-    others: dict[str, TestClient] = field(default_factory=dict)
 
     @property
     def store(self) -> Store:
-        return self.dashboard.store
+        return self.server.context.store
 
     def do(self, coroutine: Any) -> Any:
         """Run something on the loop of the application."""
@@ -45,7 +44,7 @@ class Place:
 
     def anyone(self) -> TestClient:
         """Return a client that nobody has logged in with."""
-        client = TestClient(self.dashboard.app, headers=OWN, follow_redirects=False)
+        client = TestClient(self.server, headers=OWN, follow_redirects=False)
         client.portal = self.client.portal
         return client
 
@@ -58,7 +57,7 @@ class Place:
 
     def having(self, role: Role, **options: Any) -> TestClient:
         """Return a client with a fresh key of this role."""
-        return self.log_in(self.do(self.dashboard.key(f"{role} one", role, **options)))
+        return self.log_in(self.do(new_key(self.store, f"{role} one", role, **options)))
 
 
 @pytest.fixture
@@ -69,8 +68,8 @@ def place() -> Iterator[Place]:
 
 def opened(stack: ExitStack, settings: ServerSettings) -> Place:
     """Return the dashboard of an empty store; its admin has logged in."""
-    dashboard = make(Adapters("memory://"), settings)
-    client = stack.enter_context(TestClient(dashboard.app, headers=OWN, follow_redirects=False))
+    server = make("memory://", settings)
+    client = stack.enter_context(TestClient(server, headers=OWN, follow_redirects=False))
     if not settings.open:
         assert client.post(f"{settings.prefix}/login", data={"secret": SECRET}).status_code == 303
-    return Place(dashboard, client)
+    return Place(server, client)

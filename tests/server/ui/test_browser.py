@@ -16,7 +16,6 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from holdfast import Holdfast
-from holdfast.connect import Adapters
 from holdfast.core.figures import BUCKETS, Figure
 from holdfast.core.job import NewJob, Unique
 from holdfast.core.states import Event, State
@@ -24,7 +23,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.server.settings import ServerSettings
 from holdfast.store.port import Role, Worker
 from tests.server.ui.browser import ARGS, axe, chromium
-from tests.server.ui.serving import SECRET, Served, served
+from tests.server.ui.serving import SECRET, Served, new_key, served
 from tests.server.ui.world import Shop, shop
 from tests.support.until import until
 
@@ -80,14 +79,14 @@ class Stage:
         return found
 
     def state(self, job: UUID) -> State:
-        found: State = self.do(self.serving.dashboard.store.get([job]))[0].state
+        found: State = self.do(self.serving.store.get([job]))[0].state
         return found
 
     def ended(self, *jobs: UUID) -> None:
         self.do(until(lambda: self.have_ended(jobs)))
 
     async def have_ended(self, jobs: Sequence[UUID]) -> bool:
-        views = await self.serving.dashboard.store.get(jobs)
+        views = await self.serving.store.get(jobs)
         return all(view is not None and view.finished_at is not None for view in views)
 
     def open(self, gate: str) -> None:
@@ -151,7 +150,7 @@ def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     url = f"sqlite:///{tmp_path_factory.mktemp('shop')}/jobs.db"
     app = Holdfast(url)
     world = shop(app)
-    with served(Adapters(url), ServerSettings(admin_secret=SECRET, redacted=("iban",))) as serving:
+    with served(url, ServerSettings(admin_secret=SECRET, redacted=("iban",))) as serving:
         serving.run(history(serving))
         stop = start(serving, app, name="web-1:4242", concurrency=8, queues=["default", "mail", "reports", "bulk"])
         context = browser.new_context(locale="en-US", viewport=WIDE, color_scheme="light", reduced_motion="reduce")
@@ -170,7 +169,7 @@ def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 async def history(serving: Served) -> None:
     """Add up a quarter of an hour of figures."""
     chance = random.Random(7)
-    store = serving.dashboard.store
+    store = serving.store
     for minute in range(15):
         figures = []
         for event, count, code in ((Event.SUCCEED, 40 + 3 * minute, ""), (Event.FAIL, chance.randint(0, 4), "SMTP_CLOSED")):
@@ -257,7 +256,7 @@ def test_a_paused_page_stands_still_until_it_goes_on(stage: Stage) -> None:
 def test_a_store_that_is_away_is_a_banner_over_the_page_as_it_was(stage: Stage) -> None:
     page = stage.page("/queues")
     expect(page.locator("tbody tr").first).to_be_visible()
-    store = stage.serving.dashboard.store
+    store = stage.serving.store
     whole = store.stats, store.queues
 
     async def away() -> Any:
@@ -388,7 +387,7 @@ def furnish(stage: Stage) -> dict[str, str]:
     """Have something to show on every page; returns the pages by name."""
 
     async def work() -> dict[str, str]:
-        task, store = stage.shop.task, stage.serving.dashboard.store
+        task, store = stage.shop.task, stage.serving.store
         stage.shop.broken.update({"acme", "globex"})
         mails = [
             await task("mail.send").enqueue(to, number)
@@ -410,8 +409,8 @@ def furnish(stage: Stage) -> dict[str, str]:
             return view is not None and view.progress is not None
 
         await until(progressed)
-        await stage.serving.dashboard.key("ci", Role.CLIENT)
-        await stage.serving.dashboard.key("ada", Role.OPERATOR, queues=("mail", "video"))
+        await new_key(store, "ci", Role.CLIENT)
+        await new_key(store, "ada", Role.OPERATOR, queues=("mail", "video"))
         await done.result(timeout=10)
         return {
             "overview": "/",
@@ -441,7 +440,7 @@ def furnished(shown: Stage) -> Iterator[dict[str, str]]:
     shown.open("furnished")
     shown.open("furnished:end")
     stop()
-    shown.do(shown.serving.dashboard.store.resume("reports"))
+    shown.do(shown.serving.store.resume("reports"))
 
 
 def test_no_page_has_a_barrier_or_an_error(stage: Stage, furnished: dict[str, str], request: pytest.FixtureRequest) -> None:
@@ -503,7 +502,7 @@ def test_charts_are_drawn(stage: Stage) -> None:
 
 
 def test_hostile_texts_stay_texts(stage: Stage) -> None:
-    store, world = stage.serving.dashboard.store, stage.serving.dashboard.context.environment
+    store, world = stage.serving.store, stage.serving.server.context.environment
     jobs = [
         NewJob(
             id=world.job_id(),

@@ -21,7 +21,7 @@ from holdfast.server.settings import ServerSettings
 from holdfast.server.ui.live import SHORTEST, Live, Mailbox, Snapshot
 from holdfast.store.port import ClaimRequest, Role, Stats, Worker
 from holdfast.system import SystemEnvironment
-from tests.server.ui.serving import SECRET, Served, served
+from tests.server.ui.serving import SECRET, Served, new_key, served
 from tests.support.until import until
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ async def test_a_mailbox_holds_the_latest_alone() -> None:
 
 @pytest.fixture
 def serving() -> Iterator[Served]:
-    with served(Adapters("memory://"), ServerSettings(admin_secret=SECRET)) as one:
+    with served("memory://", ServerSettings(admin_secret=SECRET)) as one:
         yield one
 
 
@@ -175,7 +175,7 @@ async def test_the_stream_begins_with_a_snapshot_and_goes_on_with_changes(servin
         assert first["event"] == "changed"
         assert first["retry"] == "3000"
         assert json.loads(first["data"])["summary"].startswith("0 ready")
-        serving.run(serving.dashboard.store.enqueue([job()]))
+        serving.run(serving.store.enqueue([job()]))
         second = await anext(stream)
         assert json.loads(second["data"])["summary"].startswith("1 ready")
         assert second["id"] != first["id"]
@@ -197,11 +197,11 @@ async def test_who_comes_again_is_told_only_what_is_newer(serving: Served) -> No
 
 
 async def test_the_stream_of_a_revoked_key_ends(serving: Served) -> None:
-    key = serving.run(serving.dashboard.key("ada", Role.VIEWER))
+    key = serving.run(new_key(serving.store, "ada", Role.VIEWER))
     async with logged_in(serving, key) as client:
         stream = events(client)
         await anext(stream)
-        serving.run(serving.dashboard.store.revoke_key(key.split("_")[1], by="admin"))
+        serving.run(serving.store.revoke_key(key.split("_")[1], by="admin"))
         begun = time.monotonic()
         assert [one async for one in stream if one["event"] != "changed"] == []
         assert time.monotonic() - begun < 3.0
@@ -213,7 +213,7 @@ async def test_five_hundred_clients_that_read_nothing_cost_one_slot_each(serving
         cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
     address = ("127.0.0.1", int(serving.url.rpartition(":")[2]))
     request = f"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n\r\n".encode()
-    live = serving.dashboard.live
+    live = serving.server.dashboard.live
     sockets: list[socket.socket] = []
     try:
         for _ in range(500):
@@ -228,8 +228,8 @@ async def test_five_hundred_clients_that_read_nothing_cost_one_slot_each(serving
         await until(all_watch, 60)
         looks, begun = live.looks, time.monotonic()
         for _ in range(20):
-            serving.run(serving.dashboard.store.enqueue([job()]))
-            serving.dashboard.context.notifier.hint(Hint(anything=True))
+            serving.run(serving.store.enqueue([job()]))
+            serving.server.context.notifier.hint(Hint(anything=True))
             await asyncio.sleep(0.05)
         assert live.looks - looks <= 4 * (time.monotonic() - begun) + 2
         assert live.watchers == 500
@@ -255,7 +255,7 @@ async def test_a_page_is_told_of_a_running_job_every_second(serving: Served) -> 
 
 
 async def _running(serving: Served) -> None:
-    store = serving.dashboard.store
+    store = serving.store
     worker = Worker(id=WORLD.job_id(), name="w")
     await store.register(worker)
     await store.enqueue([job()])

@@ -22,7 +22,7 @@ from holdfast.server.ui import steering
 from holdfast.store.port import Action, ClaimRequest, LogLine, Role, Settlement, Worker
 from holdfast.system import SystemEnvironment
 from tests.server.ui.conftest import OWN, Place, opened
-from tests.server.ui.serving import SECRET
+from tests.server.ui.serving import SECRET, new_key
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
@@ -245,7 +245,7 @@ def test_who_is_refused_too_often_has_to_wait(place: Place) -> None:
 
 
 def test_a_revoked_key_is_out_within_a_second(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = place.do(place.dashboard.key("ada", Role.VIEWER))
+    key = place.do(new_key(place.store, "ada", Role.VIEWER))
     client = place.log_in(key)
     assert client.get("/").status_code == 200
     place.do(place.store.revoke_key(key.split("_")[1], by="admin"))
@@ -255,14 +255,14 @@ def test_a_revoked_key_is_out_within_a_second(place: Place, monkeypatch: pytest.
 
 @pytest.mark.parametrize("role", [Role.WORKER, Role.CLIENT])
 def test_keys_of_machines_do_not_open_the_dashboard(place: Place, role: Role) -> None:
-    key = place.do(place.dashboard.key("machine", role))
+    key = place.do(new_key(place.store, "machine", role))
     answer = place.anyone().post("/login", data={"secret": key})
     assert answer.status_code == 401
     assert f"the key of a {role}" in answer.text
 
 
 def test_an_expired_key_is_refused(place: Place) -> None:
-    key = place.do(place.dashboard.key("old", Role.ADMIN, expires_at=datetime.now(UTC) - timedelta(seconds=1)))
+    key = place.do(new_key(place.store, "old", Role.ADMIN, expires_at=datetime.now(UTC) - timedelta(seconds=1)))
     assert "has expired" in place.anyone().post("/login", data={"secret": key}).text
 
 

@@ -11,6 +11,8 @@ MONTHS: Final = (
     *("July", "August", "September", "October", "November", "December"),
 )
 FIELDS: Final = 5
+AT: Final = "at "
+"""How a time of the day begins."""
 MOST_TIMES: Final = 6
 """Times of a day that are written out."""
 
@@ -29,22 +31,24 @@ def explained(cron: str) -> str:
     if len(fields) != FIELDS:
         return cron
     minute, hour, day, month, weekday = fields
-    parts = [_time(minute, hour), _days(day, weekday), _months(month)]
-    return " ".join(part for part in parts if part)
+    time, days = _time(minute, hour), _days(day, weekday)
+    if not days and time.startswith(AT):
+        days = "every day"
+    return " ".join(part for part in (time, days, _months(month)) if part)
 
 
 def _time(minute: str, hour: str) -> str:
     minutes, hours = _numbers(minute), _numbers(hour)
     if minutes and hours and len(minutes) * len(hours) <= MOST_TIMES:
-        return "at " + _joined([f"{int(h):02}:{int(m):02}" for h in hours for m in minutes])
+        return f"{AT}{_joined([f'{int(h):02}:{int(m):02}' for h in hours for m in minutes])}"
     if minute == "*":
         often = "every minute"
     elif step := _STEP.fullmatch(minute):
         often = f"every {step[1]} minutes" if step[1] != "1" else "every minute"
     elif minutes:
-        often = "at minute " + _joined(minutes)
+        often = f"in minute {_joined(minutes)}"
     else:
-        often = f"at minutes {minute.replace('-', ' to ')}"
+        often = f"in minutes {minute.replace('-', ' to ')}"
     return f"{often}{_hours(hour, by_minutes=bool(minutes))}"
 
 
@@ -69,7 +73,7 @@ def _days(day: str, weekday: str) -> str:
         parts.append(f"every {step[1]} days" if step else f"on day {_listed(day)} of the month")
     if weekday not in ("*", "?"):
         parts.append(f"on {_listed(weekday, DAYS)}")
-    return " or ".join(parts) if parts else "every day"
+    return " or ".join(parts)
 
 
 def _months(month: str) -> str:
@@ -88,7 +92,7 @@ def _listed(field: str, names: tuple[str, ...] = ()) -> str:
             words.append(f"{_named(span[1], names)} to {_named(span[2], names)}{every}")
         elif (nth := _NTH.fullmatch(part)) and int(nth[2]) < len(_ORDINALS):
             words.append(f"the {_ORDINALS[int(nth[2])]} {_named(nth[1], names)} of the month")
-        elif part.endswith("l") and len(part) > 1:
+        elif part.endswith("l") and part[:-1].isdecimal():
             words.append(f"the last {_named(part[:-1], names)} of the month")
         else:
             words.append(_named(part, names))

@@ -21,7 +21,6 @@ from holdfast.errors import BadJob, BadResult, HoldfastError, JobNotFound, Schem
 from holdfast.finding import Mistake, NotThere
 from holdfast.notify.port import Hint
 from holdfast.server.principal import Principal, Right
-from holdfast.server.settings import is_loopback
 from holdfast.server.ui import query, shown
 from holdfast.server.ui.files import fingerprint
 
@@ -255,7 +254,6 @@ async def _answered(ui: Ui, request: Request, handler: Handler, right: Right | N
     """Let in who may, and turn whatever goes wrong into a page that says so."""
     visit = Visit(ui, request, None)
     try:
-        _check_host(visit)
         if request.method == "POST":
             _check_origin(request)
         visit.principal = await ui.context.door.principal(request)
@@ -286,18 +284,6 @@ async def _answered(ui: Ui, request: Request, handler: Handler, right: Right | N
             HTTPStatus.INTERNAL_SERVER_ERROR,
             "This page could not be made: there is a mistake in Holdfast.",
             "The log of the server has the traceback. Nothing was changed unless it says so; please report it.",
-        )
-
-
-def _check_host(visit: Visit) -> None:
-    """Where everybody is let in, answer to this machine's own names alone: a page elsewhere must not borrow the address."""
-    host = (visit.request.headers.get("host") or "").rpartition("@")[2]
-    name = urlsplit(f"//{host}").hostname or ""
-    if visit.ui.context.settings.open and not is_loopback(name):
-        raise Problem(
-            HTTPStatus.FORBIDDEN,
-            f"This server lets everybody in, and so it answers to the names of this machine alone, not to {name!r}.",
-            "Open it as http://127.0.0.1 with its port, or run it without --open.",
         )
 
 

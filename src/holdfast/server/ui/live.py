@@ -91,6 +91,8 @@ class Live:
         self._asked = False
         """Whether somebody came who has to be told in any case."""
         self._looking: asyncio.Task[None] | None = None
+        self.closing = False
+        """Whether streams are to end: the server stops."""
         self.looks = 0
         """How often the store was looked at."""
         self.epoch = environment.token().hex[:12]

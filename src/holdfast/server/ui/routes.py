@@ -12,26 +12,37 @@ from holdfast.server.ui import access, chains, fleet, job, jobs, overview, sched
 from holdfast.server.ui.files import STATIC, files
 from holdfast.server.ui.frame import Ui, make_templates
 from holdfast.server.ui.live import Live
+from holdfast.server.ui.sessions import Sessions
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from holdfast.server.context import Context
-    from holdfast.server.ui.sessions import Sessions
 
 FETCHED: Final = ("htmx.js", "uplot.js", "uplot.css")
 
 
-def ui_routes(context: Context, sessions: Sessions, live: Live | None = None) -> list[BaseRoute]:
-    """Return the routes of the dashboard. Those of `sessions` come in where the context's door asks them."""
+class Dashboard:
+    """The dashboard of a server: its pages, who has logged in, and what keeps pages live."""
+
+    def __init__(self, context: Context) -> None:
+        self.sessions = Sessions(context.store, context.environment, context.settings)
+        """The server's door asks it who somebody is."""
+        self.live = Live(context.store, context.notifier, context.environment)
+        self.routes = _routes(Ui(context, self.sessions, self.live, make_templates(), tails={}))
+
+    def close(self) -> None:
+        """Have streams end, before the web server waits for them."""
+        self.live.closing = True
+
+
+def _routes(ui: Ui) -> list[BaseRoute]:
     missing = [name for name in FETCHED if not (STATIC / "vendor" / name).is_file()]
     if missing:
         raise BadSetting(
             f"the dashboard's files {', '.join(missing)} are missing: they are fetched when Holdfast is installed from its "
             "source. Install it again: pip install -e . (./dev setup does so)"
         )
-    live = live or Live(context.store, context.notifier, context.environment)
-    ui = Ui(context, sessions, live, make_templates(), tails={})
     look, steer = Right.LOOK, Right.STEER
     return [
         ui.page("/", overview.overview),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.server import keys
 from holdfast.server.door import principal_of
+from holdfast.server.limits import Buckets
 from holdfast.server.principal import Principal
 from holdfast.store.port import Action, Role
 
@@ -30,7 +31,7 @@ RECHECK: Final = 0.5
 LONGEST: Final = 12 * 3600.0
 """Seconds after which a session ends by itself."""
 MOST: Final = 10_000
-"""Sessions and addresses that are kept; the oldest go first."""
+"""Sessions that are kept; the oldest go first."""
 PEOPLE: Final = frozenset({Role.VIEWER, Role.OPERATOR, Role.ADMIN})
 ADMIN: Final = "admin"
 """How the holder of the admin secret is called."""
@@ -64,24 +65,24 @@ class Sessions:
         self._settings = settings
         self._admin = None if settings.admin_secret is None else keys.digest(settings.admin_secret)
         self._sessions: dict[str, _Session] = {}
-        self._refusals: dict[str, list[float]] = {}
+        self._refusals = Buckets(environment, rate=settings.failure_rate / MINUTE, burst=settings.failure_rate)
 
     async def log_in(self, secret: str, address: str) -> tuple[str, Principal] | Refused:
         """Begin a session for the holder of a key or of the admin secret; returns its id. Audited, whatever the answer."""
         now = self._environment.monotonic()
-        if self._too_many(address, now):
+        if self._refusals.wait(address):
             return Refused("Too many logins from this address were refused. Wait a minute, then try again.", wait=True)
         found = await self._holder(secret.strip())
         if isinstance(found, Refused):
-            self._refusals.setdefault(address, []).append(now)
-            self._bound(self._refusals)
+            self._refusals.take(address)
             await self._store.note(Action.LOGIN_FAILED, by="nobody", detail=f"from {address}: {found.why}")
             return found
         principal, digest = found
         await self._store.note(Action.LOGIN, [principal.key or "admin secret"], by=principal.name, detail=f"from {address}")
         session_id = secrets.token_urlsafe(32)
         self._sessions[session_id] = _Session(principal, digest, began=now, checked=now)
-        self._bound(self._sessions)
+        while len(self._sessions) > MOST:
+            self._sessions.pop(next(iter(self._sessions)))
         return session_id, principal
 
     async def principal(self, request: HTTPConnection) -> Principal | None:
@@ -141,16 +142,3 @@ class Sessions:
         if key.role not in PEOPLE:
             return f"This is the key of a {key.role}: people log in with the key of a viewer, an operator or an admin."
         return None
-
-    def _too_many(self, address: str, now: float) -> bool:
-        recent = [at for at in self._refusals.get(address, ()) if now - at < MINUTE]
-        if recent:
-            self._refusals[address] = recent
-        else:
-            self._refusals.pop(address, None)
-        return len(recent) >= self._settings.failure_rate
-
-    @staticmethod
-    def _bound(kept: dict[str, _Session] | dict[str, list[float]]) -> None:
-        while len(kept) > MOST:
-            kept.pop(next(iter(kept)))

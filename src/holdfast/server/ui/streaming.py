@@ -33,7 +33,7 @@ async def live(visit: Visit) -> Response:
 async def _events(visit: Visit) -> AsyncIterator[ServerSentEvent]:
     hub = visit.ui.live
     async with hub.watch(hub.seen(visit.request.headers.get("last-event-id"))) as mailbox:
-        while await _welcome(visit):
+        while not hub.closing and await _welcome(visit):
             snapshot = await mailbox.take(CHECK)
             if snapshot is not None:
                 data: dict[str, Any] = {"version": snapshot.version, "summary": snapshot.summary}
