@@ -15,9 +15,10 @@ from holdfast.store.port import Key, Role
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine, Iterator, Sequence
 
     from holdfast import Holdfast
+    from holdfast.server.alerts.target import Target
     from holdfast.server.asgi import Server
     from holdfast.store.port import Store
 
@@ -53,10 +54,12 @@ class Told(Running):
 
 
 @contextmanager
-def serving(url_or_app: str | Holdfast, *, port: int = 0, housekeeping: bool = True, **settings: Any) -> Iterator[Served]:
+def serving(
+    url_or_app: str | Holdfast, *, port: int = 0, housekeeping: bool = True, alerts: Sequence[Target] = (), **settings: Any
+) -> Iterator[Served]:
     """Serve a store until the block ends."""
     own = ServerSettings(**{"admin_secret": SECRET, **settings})
-    server = create_server(url_or_app, own, housekeeping=housekeeping)
+    server = create_server(url_or_app, own, housekeeping=housekeeping, alerts=alerts)
     up = threading.Event()
     running = Told(server, up)
     failed: list[BaseException] = []

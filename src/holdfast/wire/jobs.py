@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.core.job import (
     DEFAULT_LEASE,
+    DEFAULT_PREFER_FOR,
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
     DEFAULT_TIMEOUT,
@@ -93,6 +94,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_blocker_failure: BlockerPolicy = BlockerPolicy.FAIL
     key: str | UniqueKey | None = None
     requires: tuple[str, ...] = ()
+    prefers: tuple[str, ...] = ()
+    prefer_for_ms: float = DEFAULT_PREFER_FOR * 1000
+    """How long it is left to idle workers that have what it prefers."""
     fifo: bool = False
     chain: bool = False
     """Whether it is the first step of a chain."""
@@ -119,6 +123,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             on_blocker_failure=job.policy.on_blocker_failure,
             key=None if unique is None else UniqueKey(unique.key, unique.scope, ms_or_none(unique.window), unique.on_conflict),
             requires=job.requires,
+            prefers=job.prefers,
+            prefer_for_ms=ms(job.prefer_for),
             fifo=job.fifo,
             chain=job.chain_id is not None,
             after=job.after,
@@ -142,6 +148,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             policy=Policy(self.retry.retry(), seconds_or_none(self.timeout_ms), self.on_blocker_failure),
             unique=self._unique(),
             requires=self.requires,
+            prefers=self.prefers,
+            prefer_for=seconds(self.prefer_for_ms),
             fifo=self.fifo,
             chain_id=job_id if self.chain else None,
             after=self.after,
@@ -245,6 +253,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scope: str | None = None
     tags: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
+    prefers_ms: dict[str, float] = {}
+    """What it prefers, and for how long it is left to idle workers that have it."""
     chain_id: UUID | None = None
     trace: str | None = None
     continued_by: UUID | None = None
@@ -276,6 +286,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             timeout_ms=ms_or_none(view.policy.timeout),
             retry=RetryRules.of(view.policy.retry),
             on_blocker_failure=view.policy.on_blocker_failure,
+            prefers_ms={name: ms(bound) for name, bound in view.prefers.items()},
             result=shown_or_unset(view.result),
             error=Failure.of(view.error),
             **{name: getattr(view, name) for name in _SAME},
@@ -287,6 +298,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             args=text_of(self.args, "args"),
             lease_seconds=seconds(self.lease_ms),
             policy=Policy(self.retry.retry(), seconds_or_none(self.timeout_ms), self.on_blocker_failure),
+            prefers={name: seconds(bound) for name, bound in self.prefers_ms.items()},
             result=text_or_none(self.result, "result"),
             error=error_of(self.error),
             **{name: getattr(self, name) for name in _SAME},
@@ -294,7 +306,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _SAME: Final = tuple(
-    name for name in JobView.__struct_fields__ if name not in {"args", "lease_seconds", "policy", "result", "error"}
+    name for name in JobView.__struct_fields__ if name not in {"args", "lease_seconds", "policy", "prefers", "result", "error"}
 )
 """What a view and its form on the wire have in common."""
 

@@ -66,6 +66,7 @@ class ClaimBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_AT_ONCE)] = 1
     queues: Annotated[list[str], msgspec.Meta(max_length=10_000)] | None = None
     capabilities: Annotated[list[str], msgspec.Meta(max_length=1_000)] = []
+    idle: Annotated[list[str], msgspec.Meta(max_length=1_000)] = []
     wait_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """How long to wait for a job where there is none; the server has a limit of its own."""
     look: bool = True

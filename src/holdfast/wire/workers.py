@@ -68,11 +68,16 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """`disabled`: claim nothing more. `drain`: finish what runs, and end. `leases`: what became of each."""
+    """`disabled`: claim nothing more. `drain`: finish what runs, and end. `leases`: what became of each.
+
+    `idle`: capabilities of other workers that could do more; jobs that prefer one of them are left to those for a while, by who
+    says so in its claims.
+    """
 
     disabled: bool
     drain: bool
     leases: list[LeaseState]
+    idle: list[str]
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):

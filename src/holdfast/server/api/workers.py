@@ -48,7 +48,7 @@ async def heartbeat(asked: Asked[HeartbeatRequest]) -> HeartbeatAnswer:
     leases = [lease_of(one) for one in asked.body.leases]
     extended = await asked.store.extend(leases) if leases else []
     states = [LeaseState.of(lease, one) for lease, one in zip(leases, extended, strict=True)]
-    return HeartbeatAnswer(disabled=signal.disabled, drain=signal.drain, leases=states)
+    return HeartbeatAnswer(disabled=signal.disabled, drain=signal.drain, leases=states, idle=list(signal.idle))
 
 
 async def retire(asked: Asked[None]) -> Done:
@@ -103,6 +103,7 @@ def _request(asked: Asked[ClaimBody]) -> ClaimRequest:
         limit=body.limit,
         queues=queues,
         capabilities=frozenset(body.capabilities),
+        idle=frozenset(body.idle),
         look=body.look,
         hurry=body.hurry,
         first=body.first,

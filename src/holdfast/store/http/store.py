@@ -127,7 +127,7 @@ class HttpStore(Lacking):
         """Note that a worker is alive."""
         request = HeartbeatRequest(counters=sent(beat.counters, "beat.counters"))
         answer = await self._work(self._line.post(f"/workers/{beat.worker}/heartbeat", request, HeartbeatAnswer))
-        return Signal(answer.disabled, answer.drain)
+        return Signal(answer.disabled, answer.drain, tuple(answer.idle))
 
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped."""
@@ -142,6 +142,7 @@ class HttpStore(Lacking):
             limit=min(request.limit, MOST),
             queues=None if request.queues is None else sorted(request.queues),
             capabilities=sorted(request.capabilities),
+            idle=sorted(request.idle),
             look=request.look,
             hurry=request.hurry,
             first=request.first,
