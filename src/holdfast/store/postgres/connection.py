@@ -330,7 +330,7 @@ class Connections:
             await asyncio.shield(asyncio.create_task(self._returned(self._pool, connection)))
 
     async def _returned(self, pool: asyncpg.Pool[asyncpg.Record], connection: Connection) -> None:
-        """Reset a connection and return it; one that fails in that is closed. Its transaction has ended whatever comes of it."""
+        """Reset a connection and return it; one that fails in that is closed: its transaction has ended anyway."""
         try:
             if not connection.is_closed():
                 await connection.execute(RESET, timeout=self._timeout)
