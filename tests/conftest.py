@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=others)
         items[:] = wanted
     if hasattr(config, "workerinput"):  # in one process it does not matter who is last
-        spread.longest_first(items)
+        items[:] = spread.in_order(items)
     if config.getoption("--slow") or config.getoption("--rows"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import psycopg
 import pytest
 
 from holdfast.core.job import HIGHEST_PRIORITY
@@ -16,6 +15,7 @@ from holdfast.core.states import TERMINAL, TRANSITIONS, State
 from holdfast.store.conformance import Harness, ProcessConformance, StoreConformance
 from tests.support.majors import NEWEST
 from tests.support.openers import open_postgres
+from tests.support.sweeping import Broom
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from holdfast.store.postgres import PostgresStore
     from tests.support.postgres import GivenServer, PostgresServer, PostgresServers
 
-_TABLES = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'holdfast' AND tablename <> 'meta'"
-_FEW = 1_000
+SCHEMA = "holdfast"
 _MISPLACED = """
     SELECT coalesce(j.id, s.job_id) AS job_id, count(s.state) AS tables, array_agg(s.state) AS states
     FROM holdfast.job j
@@ -98,47 +97,22 @@ _BOUNDS = (
 )
 
 
-class Broom:
-    """Reads what tests have left, and sweeps it away.
+def check(broom: Broom) -> None:
+    """Read row by row what a test has left: whatever it asserted, its tables must agree."""
 
-    On one connection for all tests of a module: a new one would plan all its statements anew, which takes longer than most
-    tests do.
-    """
+    def fetch(statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        return broom.connection.execute(statement.encode(), parameters).fetchall()
 
-    def __init__(self, url: str) -> None:
-        self._connection = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor)
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def check(self) -> None:
-        """Read row by row: whatever a test asserted, its tables must agree."""
-        if not self._few():
-            self._connection.execute("ANALYZE")  # tables that are taken for empty would be read once for each row
-        misplaced = self._fetch(_MISPLACED)
-        assert not misplaced, f"jobs that are not in exactly one state's table: {misplaced}"
-        unseen = self._fetch(_OUT_OF_SIGHT)
-        assert not unseen, f"waiting jobs that would not be found: {unseen}"
-        strayed = self._fetch(_OUT_OF_STEP)
-        assert not strayed, f"rows that do not agree: {strayed}"
-        strange = self._fetch(_OUT_OF_BOUNDS, *_BOUNDS)
-        assert not strange, f"rows with what cannot be: {strange}"
-
-    def sweep(self) -> None:
-        """Make the tables empty, if there are any: a TRUNCATE makes every file anew, for the few rows of most tests a DELETE
-        is four times as fast.
-        """
-        tables = [f"holdfast.{name}" for (name,) in self._fetch(_TABLES)]
-        if tables:
-            empty = [f"DELETE FROM {table}" for table in tables] if self._few() else [f"TRUNCATE {', '.join(tables)}"]
-            self._connection.execute("; ".join([*empty, "UPDATE holdfast.meta SET rewound = '0'"]).encode())
-
-    def _few(self) -> bool:
-        [[few]] = self._fetch(f"SELECT count(*) < {_FEW} FROM (SELECT FROM holdfast.job LIMIT {_FEW}) AS first")
-        return bool(few)
-
-    def _fetch(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        return self._connection.execute(statement.encode(), parameters).fetchall()
+    if not broom.few(SCHEMA):
+        broom.connection.execute("ANALYZE")  # tables that are taken for empty would be read once for each row
+    misplaced = fetch(_MISPLACED)
+    assert not misplaced, f"jobs that are not in exactly one state's table: {misplaced}"
+    unseen = fetch(_OUT_OF_SIGHT)
+    assert not unseen, f"waiting jobs that would not be found: {unseen}"
+    strayed = fetch(_OUT_OF_STEP)
+    assert not strayed, f"rows that do not agree: {strayed}"
+    strange = fetch(_OUT_OF_BOUNDS, *_BOUNDS)
+    assert not strange, f"rows with what cannot be: {strange}"
 
 
 class PostgresHarness(Harness):
@@ -157,12 +131,12 @@ class PostgresHarness(Harness):
 
     async def clean(self) -> None:
         self.check()  # an earlier world of the same test
-        self._broom.sweep()
+        self._broom.sweep(SCHEMA)
 
     def check(self) -> None:
         """Check what the test has left, if it has opened the store at all."""
         if self._used:
-            self._broom.check()
+            check(self._broom)
 
     async def open(self) -> PostgresStore:
         store = open_postgres(self._url)

@@ -26,8 +26,9 @@ from holdfast.store.conformance.transactions import Transactions
 from holdfast.store.conformance.unique import UniqueKeys
 from holdfast.store.conformance.waiters import Waiters
 from holdfast.store.conformance.walk import Walks
-from tests.store.test_conformance_postgres import Broom, PostgresHarness
+from tests.store.test_conformance_postgres import PostgresHarness
 from tests.support.postgres import MAJORS
+from tests.support.sweeping import Broom
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

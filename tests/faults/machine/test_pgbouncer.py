@@ -17,7 +17,8 @@ from holdfast.store.conformance import ProcessConformance, StoreConformance
 from tests.faults import bank, tasks
 from tests.faults.machine.bouncer import PgBouncer
 from tests.faults.support import BUSY, ROOT, WAIT, chance, fleet_on, until
-from tests.store.test_conformance_postgres import Broom, PostgresHarness
+from tests.store.test_conformance_postgres import PostgresHarness
+from tests.support.sweeping import Broom
 
 if TYPE_CHECKING:
     import random
