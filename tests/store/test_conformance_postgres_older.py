@@ -2,8 +2,9 @@
 
 That is what decides by locks, by what a statement sees of others, by the order of rows or by a plan: claiming, settling and
 every other event in every state, fencing, keys, budgets, chains and those who wait for them, transactions, lists with every
-filter, walks, and several processes at once. Together they send every statement that the whole suite sends; the rest sends
-the same ones again, and runs on this version with `--slow` (test_conformance_postgres.py).
+filter, walks, and several processes at once. Together they send every statement that the whole suite sends, but for a few
+combinations of filters; the rest sends the same ones again, and runs on this version with `--slow`
+(test_conformance_postgres.py).
 """
 
 from __future__ import annotations
