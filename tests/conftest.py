@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
-from tests.support import postgres, rows
+from tests.support import postgres, rows, spread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -38,6 +38,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = wanted
+    if hasattr(config, "workerinput"):  # in one process it does not matter who is last
+        items[:] = spread.in_order(items)
     if config.getoption("--slow") or config.getoption("--rows"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
@@ -45,6 +47,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[_left_out] = len(slow)
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> spread.Spread | None:
+    return spread.Spread(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

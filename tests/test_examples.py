@@ -125,7 +125,6 @@ def examples(
         process.communicate()
 
 
-@pytest.mark.xdist_group("examples")  # in one process, so that they are started once
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_ends_well_and_prints_what_the_documentation_shows(
     example: str, examples: dict[str, subprocess.Popen[str]]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest_asyncio
 
 from holdfast import Holdfast
-from tests.runtime.conftest import app, make_app, postgres_database, url
+from tests.runtime.conftest import app, make_app, postgres_database, postgres_schemas, url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["app", "make_app", "memory", "postgres_database", "url"]
+__all__ = ["app", "make_app", "memory", "postgres_database", "postgres_schemas", "url"]
 
 
 @pytest_asyncio.fixture

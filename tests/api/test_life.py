@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
@@ -101,11 +102,12 @@ async def test_closing_in_a_loop_from_blocking_code_names_the_call_to_use(memory
         memory.close_sync()
 
 
-@pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
 async def test_a_missing_schema_that_is_not_to_be_created_is_named_until_it_is_there(
-    make_app: Callable[..., Holdfast], url: str
+    store: str, tmp_path: Path, postgres_database: str
 ) -> None:
-    app = make_app(create=False)
+    url = f"sqlite:///{tmp_path}/jobs.db" if store == "sqlite" else f"{postgres_database}?schema=not_there_{uuid4().hex}"
+    app = Holdfast(url, create=False)
 
     @app.task()
     async def note() -> None: ...
@@ -119,3 +121,4 @@ async def test_a_missing_schema_that_is_not_to_be_created_is_named_until_it_is_t
     await migrate(url)
     handle = await note.enqueue()
     assert await handle.state() is State.READY
+    await app.close()

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.support import WAIT
-from tests.runtime.conftest import app, make_app, postgres_database, url
+from tests.runtime.conftest import app, make_app, postgres_database, postgres_schemas, url
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
 
-__all__ = ["app", "make_app", "postgres_database", "url"]
+__all__ = ["app", "make_app", "postgres_database", "postgres_schemas", "url"]
 
 pytestmark = pytest.mark.row(39)
 

@@ -15,7 +15,7 @@ import pytest
 from holdfast import Holdfast, Job, QueueFull, connect
 from holdfast.core.states import WAITING
 from tests.faults.support import WAIT, chance
-from tests.runtime.conftest import make_app, postgres_database, url
+from tests.runtime.conftest import make_app, postgres_database, postgres_schemas, url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.tasks.task import Task
 
-__all__ = ["make_app", "postgres_database", "url"]
+__all__ = ["make_app", "postgres_database", "postgres_schemas", "url"]
 
 pytestmark = pytest.mark.row(36)
 

@@ -45,7 +45,7 @@ BACKLOG = {FILE: 2_000_000, SERVER: 10_000_000}
 PASSED = {FILE: 50_000, SERVER: 100_000}
 """Jobs that come and go under the snapshot before anything is measured."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quick"), pytest.mark.parametrize("kind", [FILE, SERVER])]
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("kind", [FILE, SERVER])]
 
 
 @pytest.fixture

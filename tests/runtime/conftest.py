@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
 from holdfast import Holdfast
+from tests.support.sweeping import Schemas
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from tests.support.postgres import PostgresServers
@@ -23,14 +23,26 @@ def postgres_database(postgres_servers: PostgresServers) -> str:
     return postgres_servers[18].create_database()
 
 
+@pytest.fixture(scope="session")
+def postgres_schemas(postgres_database: str) -> Iterator[Schemas]:
+    """Empty schemas of that database."""
+    schemas = Schemas(postgres_database)
+    yield schemas
+    schemas.close()
+
+
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty store of each kind."""
     if request.param == "memory":
-        return "memory://"
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/jobs.db"
-    return f"{request.getfixturevalue('postgres_database')}?schema=t{uuid4().hex}"
+        yield "memory://"
+    elif request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/jobs.db"
+    else:
+        schemas: Schemas = request.getfixturevalue("postgres_schemas")
+        schema = schemas.take()
+        yield f"{request.getfixturevalue('postgres_database')}?schema={schema}"
+        schemas.give_back(schema)
 
 
 @pytest_asyncio.fixture

@@ -1,23 +1,29 @@
-"""The PostgreSQL store keeps every promise of the port, on each major version, within one process and among several."""
+"""The PostgreSQL store keeps every promise of the port, within one process and among several.
+
+All of them on the newest major version, and on the older one with `--slow`; what an older version could do differently is in
+test_conformance_postgres_older.py and runs each time.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import asyncpg
-import pytest_asyncio
+import pytest
 
 from holdfast.core.job import HIGHEST_PRIORITY
 from holdfast.core.states import TERMINAL, TRANSITIONS, State
 from holdfast.store.conformance import Harness, ProcessConformance, StoreConformance
-from holdfast.store.postgres import PostgresStore
-from holdfast.system import SystemEnvironment
+from tests.support.majors import NEWEST
+from tests.support.openers import open_postgres
+from tests.support.sweeping import Broom
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Iterator
 
-_TABLES = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'holdfast' AND tablename <> 'meta'"
-_FEW = 1_000
+    from holdfast.store.postgres import PostgresStore
+    from tests.support.postgres import GivenServer, PostgresServer, PostgresServers
+
+SCHEMA = "holdfast"
 _MISPLACED = """
     SELECT coalesce(j.id, s.job_id) AS job_id, count(s.state) AS tables, array_agg(s.state) AS states
     FROM holdfast.job j
@@ -84,25 +90,39 @@ _OUT_OF_BOUNDS = """
 """
 """What no constraint keeps out of job, lease and archive."""
 _BOUNDS = (
-    sorted(TERMINAL),
-    State.SUCCEEDED,
-    sorted(state for (origin, _), state in TRANSITIONS.items() if origin is None and state is not None),
+    sorted(str(state) for state in TERMINAL),
+    str(State.SUCCEEDED),
+    sorted(str(state) for (origin, _), state in TRANSITIONS.items() if origin is None and state is not None),
     HIGHEST_PRIORITY,
 )
 
 
-def open_postgres(url: str) -> PostgresStore:
-    """Return a store for a child process, not yet opened."""
-    return PostgresStore(url, SystemEnvironment())
+def check(broom: Broom) -> None:
+    """Read row by row what a test has left: whatever it asserted, its tables must agree."""
+
+    def fetch(statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        return broom.connection.execute(statement.encode(), parameters).fetchall()
+
+    if not broom.few(SCHEMA):
+        broom.connection.execute("ANALYZE")  # tables that are taken for empty would be read once for each row
+    misplaced = fetch(_MISPLACED)
+    assert not misplaced, f"jobs that are not in exactly one state's table: {misplaced}"
+    unseen = fetch(_OUT_OF_SIGHT)
+    assert not unseen, f"waiting jobs that would not be found: {unseen}"
+    strayed = fetch(_OUT_OF_STEP)
+    assert not strayed, f"rows that do not agree: {strayed}"
+    strange = fetch(_OUT_OF_BOUNDS, *_BOUNDS)
+    assert not strange, f"rows with what cannot be: {strange}"
 
 
 class PostgresHarness(Harness):
     """One database for the module; its tables are emptied, not made again."""
 
-    opener = "tests.store.test_conformance_postgres:open_postgres"
+    opener = "tests.support.openers:open_postgres"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, broom: Broom) -> None:
         self._url = url
+        self._broom = broom
         self._used = False
 
     @property
@@ -110,49 +130,13 @@ class PostgresHarness(Harness):
         return self._url
 
     async def clean(self) -> None:
-        connection = await asyncpg.connect(self._url)
-        try:
-            if self._used:  # by an earlier world of the same test
-                await self._check(connection)
-            tables = [f"holdfast.{name}" for (name,) in await connection.fetch(_TABLES)]
-            if tables:
-                await connection.execute(await self._emptying(connection, tables))
-        finally:
-            await connection.close()
+        self.check()  # an earlier world of the same test
+        self._broom.sweep(SCHEMA)
 
-    async def check(self) -> None:
-        """Read what a test has left, row by row: whatever it asserted, its tables must agree."""
-        if not self._used:
-            return
-        connection = await asyncpg.connect(self._url)
-        try:
-            await self._check(connection)
-        finally:
-            await connection.close()
-
-    async def _check(self, connection: asyncpg.Connection) -> None:
-        if not await self._few(connection):
-            await connection.execute("ANALYZE")  # tables that are taken for empty would be read once for each row
-        misplaced = await connection.fetch(_MISPLACED)
-        assert not misplaced, f"jobs that are not in exactly one state's table: {misplaced}"
-        unseen = await connection.fetch(_OUT_OF_SIGHT)
-        assert not unseen, f"waiting jobs that would not be found: {unseen}"
-        strayed = await connection.fetch(_OUT_OF_STEP)
-        assert not strayed, f"rows that do not agree: {strayed}"
-        strange = await connection.fetch(_OUT_OF_BOUNDS, *_BOUNDS)
-        assert not strange, f"rows with what cannot be: {strange}"
-
-    async def _emptying(self, connection: asyncpg.Connection, tables: list[str]) -> str:
-        """A TRUNCATE makes every file anew: for the few rows of most tests a DELETE is four times as fast."""
-        few = await self._few(connection)
-        empty = [f"DELETE FROM {table}" for table in tables] if few else [f"TRUNCATE {', '.join(tables)}"]
-        if few and await connection.fetchval("SELECT EXISTS (SELECT FROM holdfast.audit)"):
-            empty.insert(0, "TRUNCATE holdfast.audit")  # whose lines cannot be deleted
-        return "; ".join([*empty, "UPDATE holdfast.meta SET rewound = '0'"])
-
-    async def _few(self, connection: asyncpg.Connection) -> bool:
-        few: bool = await connection.fetchval(f"SELECT count(*) < {_FEW} FROM (SELECT FROM holdfast.job LIMIT {_FEW}) AS first")
-        return few
+    def check(self) -> None:
+        """Check what the test has left, if it has opened the store at all."""
+        if self._used:
+            check(self._broom)
 
     async def open(self) -> PostgresStore:
         store = open_postgres(self._url)
@@ -161,22 +145,38 @@ class PostgresHarness(Harness):
         return store
 
 
+@pytest.fixture(scope="module", params=NEWEST)
+def postgres_server(request: pytest.FixtureRequest, postgres_servers: PostgresServers) -> PostgresServer | GivenServer:
+    """A running server of the newest version; the older one with `--slow`."""
+    return postgres_servers[request.param]
+
+
+@pytest.fixture(scope="module")
+def broom(postgres_url: str) -> Iterator[Broom]:
+    broom = Broom(postgres_url)
+    yield broom
+    broom.close()
+
+
+@pytest.fixture
+def postgres_harness(postgres_url: str, broom: Broom) -> Iterator[PostgresHarness]:
+    harness = PostgresHarness(postgres_url, broom)
+    yield harness
+    harness.check()
+
+
 class TestPostgresStore(StoreConformance):
     walk_examples: ClassVar[int] = 40
 
-    @pytest_asyncio.fixture
-    async def harness(self, postgres_url: str) -> AsyncIterator[PostgresHarness]:
-        harness = PostgresHarness(postgres_url)
-        yield harness
-        await harness.check()
+    @pytest.fixture
+    def harness(self, postgres_harness: PostgresHarness) -> PostgresHarness:
+        return postgres_harness
 
 
 class TestPostgresProcesses(ProcessConformance):
     processes: ClassVar[int] = 8
     jobs: ClassVar[int] = 80_000
 
-    @pytest_asyncio.fixture
-    async def harness(self, postgres_url: str) -> AsyncIterator[PostgresHarness]:
-        harness = PostgresHarness(postgres_url)
-        yield harness
-        await harness.check()
+    @pytest.fixture
+    def harness(self, postgres_harness: PostgresHarness) -> PostgresHarness:
+        return postgres_harness

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.store.conformance import Harness, ProcessConformance, StoreConformance
-from holdfast.store.sqlite import SqliteStore
-from holdfast.system import SystemEnvironment
+from tests.support.openers import open_sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from holdfast.store.sqlite import SqliteStore
 
 
 _PLACES = """
@@ -102,15 +103,10 @@ FLAWS = {
 """What no test may leave in the file, as statements that find it."""
 
 
-def open_sqlite(url: str) -> SqliteStore:
-    """Return a store for a child process, not yet opened."""
-    return SqliteStore(url, SystemEnvironment())
-
-
 class SqliteHarness(Harness):
     """A fresh file each time the data is to be clean."""
 
-    opener = "tests.store.test_conformance_sqlite:open_sqlite"
+    opener = "tests.support.openers:open_sqlite"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -47,8 +47,6 @@ ONCE = Policy(retry=Retry(max_attempts=1))
 ODD = (Failed(Error("BOOM")), Failed(Error("BOOM")), Released())
 """How the first jobs of every tenth batch end: hundreds are retried, some are given back."""
 
-pytestmark = pytest.mark.xdist_group("bloat")  # the fill is dear: once is enough
-
 
 @pytest.fixture(
     scope="module",

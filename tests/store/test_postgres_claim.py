@@ -29,8 +29,8 @@ WORLD = SystemEnvironment()
 class Claiming:
     """A store and a worker that claims from it."""
 
-    def __init__(self, url: str) -> None:
-        self.store = PostgresStore(url, WORLD, schema=f"claim_{uuid4().hex}")
+    def __init__(self, url: str, schema: str) -> None:
+        self.store = PostgresStore(url, WORLD, schema=schema)
         self.worker = Worker(id=uuid4(), name="w")
 
     async def claim(self, limit: int = 100) -> list[Claimed]:
@@ -46,8 +46,8 @@ class Claiming:
 
 
 @pytest_asyncio.fixture
-async def claiming(postgres_url: str) -> AsyncIterator[Claiming]:
-    claiming = Claiming(postgres_url)
+async def claiming(postgres_url: str, schema: str) -> AsyncIterator[Claiming]:
+    claiming = Claiming(postgres_url, schema)
     await claiming.store.open()
     await claiming.store.register(claiming.worker)
     yield claiming

@@ -46,12 +46,6 @@ SHAPE: Final = {"task", "queue", "priority", "lease", "policy", "requires", "fif
 
 
 @pytest.fixture
-def schema() -> str:
-    """A schema of the test's own."""
-    return f"s{WORLD.token().hex}"
-
-
-@pytest.fixture
 async def store(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(postgres_url, WORLD, schema=schema)
     await store.open()
@@ -206,12 +200,14 @@ async def test_a_kept_connection_that_was_lost_is_not_used_again(postgres_url: s
 
 
 async def test_a_connection_that_nobody_uses_for_long_is_closed(
-    postgres_url: str, postgres_server: PostgresServer | GivenServer, monkeypatch: pytest.MonkeyPatch
+    postgres_server: PostgresServer | GivenServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    url = postgres_server.create_database()  # with nobody else in it
     monkeypatch.setattr(connection, "KEPT_SECONDS", 0.05)
-    connections = Connections(postgres_url, WORLD, size=4, connect_for=5.0, timeout=5.0, prepare=True)
+    connections = Connections(url, WORLD, size=4, connect_for=5.0, timeout=5.0, prepare=True)
     await connections.open()
     await connections.fetch_value("SELECT 1")
-    await until(lambda: not postgres_server.sessions(postgres_url))
+    await until(lambda: not postgres_server.sessions(url))
     assert await connections.fetch_value("SELECT 1") == 1
     await connections.close()
+    postgres_server.drop_database(url)

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from holdfast.core.job import NewJob
+from holdfast.core.outcome import Released
+from holdfast.store.conformance.world import settlement_of
 from holdfast.store.port import ClaimRequest, Worker
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.asyncpg_line import AsyncpgLine
+from holdfast.store.postgres.caller import PostgresCaller
 from holdfast.system import SystemEnvironment
 from tests.support.until import until
 
@@ -56,6 +60,60 @@ async def test_a_lease_begins_when_its_claimer_has_had_its_turn(postgres_url: st
     finally:
         await look.close()
         await before.close()
+        await store.close()
+
+
+async def test_nothing_passes_what_has_committed_late(postgres_url: str) -> None:
+    """A job that drew its place early and is acknowledged late stands before all that are enqueued after that."""
+    store, other = PostgresStore(postgres_url, WORLD), PostgresStore(postgres_url, WORLD)
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        await store.open()
+        await other.open()
+        worker = Worker(id=WORLD.token(), name="one by one")
+        await store.register(worker)
+
+        async def claimed(*, look: bool = False) -> list[UUID]:
+            request = ClaimRequest(worker=worker.id, tasks=frozenset({"step"}), limit=1, look=look)
+            return [claim.job_id for claim in await store.claim(request)]
+
+        transaction = connection.transaction()
+        await transaction.start()
+        late = NewJob(id=WORLD.job_id(), task="step", queue="line", fifo=True)
+        await PostgresCaller(AsyncpgLine(connection), "holdfast", "holdfast").enqueue([late])
+        early = [await enqueue(other), await enqueue(other)]
+        assert await claimed(look=True) == early[:1]
+        await transaction.commit()
+        after = await enqueue(other)
+
+        assert [await claimed() for _ in range(3)] == [[late.id], early[1:], [after]]
+    finally:
+        await connection.close()
+        await other.close()
+        await store.close()
+
+
+async def test_nothing_passes_what_was_given_back(postgres_url: str) -> None:
+    store, other = PostgresStore(postgres_url, WORLD), PostgresStore(postgres_url, WORLD)
+    try:
+        await store.open()
+        await other.open()
+        one, another = Worker(id=WORLD.token(), name="one"), Worker(id=WORLD.token(), name="another")
+        await store.register(one)
+        await other.register(another)
+        jobs = [await enqueue(store) for _ in range(3)]
+
+        async def claim(store: PostgresStore, worker: Worker, *, look: bool = False) -> list[Claimed]:
+            return await store.claim(ClaimRequest(worker=worker.id, tasks=frozenset({"step"}), limit=1, look=look))
+
+        (first,) = await claim(store, one, look=True)
+        (second,) = await claim(other, another, look=True)
+        await store.settle([settlement_of(first.lease, Released("it shuts down"))])
+
+        assert [first.job_id, second.job_id] == jobs[:2]
+        assert [claim.job_id for claim in await claim(other, another)] == jobs[:1]
+    finally:
+        await other.close()
         await store.close()
 
 

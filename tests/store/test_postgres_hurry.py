@@ -30,9 +30,9 @@ BACK = Write(Event.RELEASE, 0, front=True, error=Error("RELEASED", "given back")
 class Hurrying:
     """A worker's store, one that enqueues elsewhere, and how often the worker's looked."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, schema: str) -> None:
         self.url = url
-        self.schema = schema = f"hurry_{uuid4().hex}"
+        self.schema = schema
         self.elsewhere = PostgresStore(url, WORLD, schema=schema)
         self.store = PostgresStore(url, WORLD, schema=schema)
         self.worker = Worker(id=uuid4(), name="w")
@@ -65,8 +65,8 @@ class Hurrying:
 
 
 @pytest_asyncio.fixture
-async def hurrying(postgres_url: str) -> AsyncIterator[Hurrying]:
-    hurrying = Hurrying(postgres_url)
+async def hurrying(postgres_url: str, schema: str) -> AsyncIterator[Hurrying]:
+    hurrying = Hurrying(postgres_url, schema)
     await hurrying.store.open()
     await hurrying.elsewhere.open()
     await hurrying.store.register(hurrying.worker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.connection import RESET
 from holdfast.system import SystemEnvironment
 from tests.notify.proxy import Proxy
 from tests.support.postgres import GivenServer, PostgresServer, database_of
@@ -42,6 +44,31 @@ class LingeringProxy(Proxy):
         writer.close()
 
 
+class HoldingProxy(Proxy):
+    """Keeps the request that resets a connection, and hangs up when told to."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.asked = asyncio.Event()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(self._parts.hostname, self._parts.port)
+        self._writers |= {writer, back}
+        self._pumps |= {asyncio.create_task(self._carry(reader, back)), asyncio.create_task(self._carry(there, writer))}
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            if RESET.encode() in data:
+                self.asked.set()
+                return
+            writer.write(data)
+        writer.close()
+
+    def hang_up(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+
 @pytest.fixture
 async def proxy(postgres_url: str) -> AsyncIterator[LingeringProxy]:
     async with LingeringProxy(postgres_url) as proxy:
@@ -67,6 +94,27 @@ async def test_a_connection_whose_session_was_ended_is_unavailable_and_replaced(
         with pytest.raises(StoreUnavailable):
             await store.stats()
         await until(partial(answers, store))
+
+
+@pytest.mark.row(13)
+async def test_who_is_stopped_while_a_transaction_gives_its_connection_back_leaves_no_error_behind(postgres_url: str) -> None:
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about["message"]))
+    async with HoldingProxy(postgres_url) as proxy:
+        store = PostgresStore(proxy.url, SystemEnvironment(), timeout=TIMEOUT)
+        await store.open()
+        transaction = await store.begin()
+        ending = asyncio.create_task(transaction.commit())
+        await asyncio.wait_for(proxy.asked.wait(), TIMEOUT)
+        ending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await ending
+
+        proxy.hang_up()
+        await store.close()  # which waits for what was left to itself
+        gc.collect()  # an error that nobody asked for is told of when its task is freed
+
+    assert complaints == []
 
 
 async def end_every_session(server: PostgresServer | GivenServer, proxy: LingeringProxy) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.core.outcome import Outcome
     from tests.support.postgres import GivenServer, PostgresServer, PostgresServers
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("plans")]  # the fill is dear: once is enough
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BATCH = 100
 TASKS = ("own.a", "own.b", "own.c")

@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-import pytest_asyncio
 
 from holdfast import Holdfast, StoreUnavailable, connect
 from holdfast.core.states import State
@@ -19,6 +18,7 @@ from tests.faults import bank, tasks
 from tests.faults.machine.bouncer import PgBouncer
 from tests.faults.support import BUSY, ROOT, WAIT, chance, fleet_on, until
 from tests.store.test_conformance_postgres import PostgresHarness
+from tests.support.sweeping import Broom
 
 if TYPE_CHECKING:
     import random
@@ -52,8 +52,8 @@ class PooledHarness(PostgresHarness):
 
     opener = "tests.faults.machine.test_pgbouncer:open_pooled"
 
-    def __init__(self, url: str, pooled: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, broom: Broom, pooled: str) -> None:
+        super().__init__(url, broom)
         self._pooled = pooled
 
     @property
@@ -82,14 +82,21 @@ def database(postgres_server: PostgresServer | GivenServer, pooler: PgBouncer) -
     postgres_server.drop_database(url)
 
 
+@pytest.fixture(scope="module")
+def broom(database: str) -> Iterator[Broom]:
+    broom = Broom(database)
+    yield broom
+    broom.close()
+
+
 class Pooled:
     """A harness through PgBouncer."""
 
-    @pytest_asyncio.fixture
-    async def harness(self, database: str, pooler: PgBouncer) -> AsyncIterator[PooledHarness]:
-        harness = PooledHarness(database, pooler.url(database))
+    @pytest.fixture
+    def harness(self, database: str, broom: Broom, pooler: PgBouncer) -> Iterator[PooledHarness]:
+        harness = PooledHarness(database, broom, pooler.url(database))
         yield harness
-        await harness.check()
+        harness.check()
 
 
 class TestStoreBehindPgBouncer(Pooled, StoreConformance):

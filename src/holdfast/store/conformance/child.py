@@ -1,4 +1,4 @@
-"""A process of the process suite: `python -m holdfast.store.conformance.child OPENER URL ROLE OPTIONS`.
+"""A process of the process suite: `python -P child.py OPENER URL ROLE OPTIONS`.
 
 It opens the store, says `{"ready": …}`, waits for a line of input, plays its role, and reports in JSON lines. Roles:
 

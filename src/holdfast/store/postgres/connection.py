@@ -86,7 +86,10 @@ RESET: Final = (
     "RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); "
     "DISCARD TEMP; DISCARD SEQUENCES"
 )
-"""What DISCARD ALL does, but for the prepared statements: the driver would go on to use those."""
+"""Leaves nothing of one handler's session to the next: no setting, role, lock or temporary table.
+
+What DISCARD ALL does, but for the prepared statements: the driver would go on to use those.
+"""
 
 WRONG_LEVEL: Final = "HF007"
 OWN_STATES: Final = "HF"
@@ -179,7 +182,7 @@ class Connections:
             max_size=self._size,
             timeout=max(1.0, self._connect_for),
             command_timeout=None if self._lent else self._timeout,
-            reset=_reset if self._lent else _keep,
+            reset=_keep,
             statement_cache_size=100 if self._prepare else 0,
             server_settings={"application_name": "holdfast"} | (LEVEL | NOTICING if self._asks else {}),
         )
@@ -323,9 +326,19 @@ class Connections:
             if broken or connection.is_in_transaction():
                 connection.terminate()
         if self._pool is not None:
-            # whatever comes of resetting it, the transaction has ended: a connection that fails in that is closed
-            with contextlib.suppress(Exception):
-                await self._pool.release(connection, timeout=self._timeout)
+            # to the end, also when whoever waits for it is stopped: the connection is another's next
+            await asyncio.shield(asyncio.create_task(self._returned(self._pool, connection)))
+
+    async def _returned(self, pool: asyncpg.Pool[asyncpg.Record], connection: Connection) -> None:
+        """Reset a connection and return it; one that fails in that is closed: its transaction has ended anyway."""
+        try:
+            if not connection.is_closed():
+                await connection.execute(RESET, timeout=self._timeout)
+        except Exception:  # noqa: BLE001  as said
+            with contextlib.suppress(asyncpg.InterfaceError):  # the pool has taken it back
+                connection.terminate()
+        with contextlib.suppress(Exception):
+            await pool.release(connection)
 
     async def fetch(self, sql: str, *args: object) -> list[asyncpg.Record]:
         """Run one statement and return its rows."""
@@ -389,11 +402,6 @@ def _usable(connection: Connection) -> bool:
         return False
 
 
-async def _reset(connection: asyncpg.Connection[asyncpg.Record]) -> None:
-    """Leave nothing of one handler's session to the next: no setting, role, lock or temporary table."""
-    await connection.execute(RESET)
-
-
 def may_idle(seconds: float) -> str:
     """Return what has the server end a transaction that is open and stands still for so long."""
     return f"SET LOCAL idle_in_transaction_session_timeout = {round(1000 * seconds)}"
@@ -410,7 +418,10 @@ async def _undo(connection: Connection, error: BaseException) -> None:
 
 
 async def _keep(_connection: object) -> None:
-    """Keep a returned connection as it is: nothing here leaves session state, and a reset costs a round trip."""
+    """Keep a returned connection as it is: nothing here leaves session state, and a reset costs a round trip.
+
+    What handlers leave is reset before a connection is returned (`Connections.give_back`).
+    """
 
 
 def _cause(error: BaseException) -> str:

@@ -72,11 +72,19 @@ class Lane:
         return 0.0 if oldest is None or now is None else (now - oldest).total_seconds()
 
     def numbers(self) -> tuple[int, ...]:
-        """Return what to claim from: its front, where something is believed to be, then itself."""
-        return (self.entry,) if self.front_at is None else (-self.entry, self.entry)
+        """Return what to claim from: its front, where something is believed to be, then itself.
+
+        In a `fifo` lane nothing may pass what another claimer has just given back: its front is always looked into.
+        """
+        return (self.entry,) if self.front_at is None and not self.fifo else (-self.entry, self.entry)
 
     def starts(self) -> tuple[int, ...]:
-        """Return from where on to claim, for each of `numbers`."""
+        """Return from where on to claim, for each of `numbers`.
+
+        In a `fifo` lane nothing may pass what has committed late: claims start where nothing can appear any more.
+        """
+        if self.fifo:
+            return (0, self.marks.base)
         return (self.marks.hint,) if self.front_at is None else (self.front_place, self.marks.hint)
 
     def oldest(self) -> datetime | None:

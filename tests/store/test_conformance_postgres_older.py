@@ -1,0 +1,93 @@
+"""The PostgreSQL store on the older major version: every promise whose statements could come out differently there.
+
+That is what decides by locks, by what a statement sees of others, by the order of rows or by a plan: claiming, settling and
+every other event in every state, fencing, keys, budgets, chains and those who wait for them, transactions, lists with every
+filter, walks, and several processes at once. Together they send every statement that the whole suite sends, but for a few
+combinations of filters; the rest sends the same ones again, and runs on this version with `--slow`
+(test_conformance_postgres.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from holdfast.store.conformance import ProcessConformance
+from holdfast.store.conformance.access import Access
+from holdfast.store.conformance.budgets import Budgets
+from holdfast.store.conformance.cells import Cells
+from holdfast.store.conformance.chainlists import ChainLists
+from holdfast.store.conformance.chains import Chains
+from holdfast.store.conformance.expiry import Expiry
+from holdfast.store.conformance.fencing import Fencing
+from holdfast.store.conformance.figures import Figures
+from holdfast.store.conformance.lists import Lists
+from holdfast.store.conformance.order import Order
+from holdfast.store.conformance.schedule import Schedule
+from holdfast.store.conformance.transactions import Transactions
+from holdfast.store.conformance.unique import UniqueKeys
+from holdfast.store.conformance.waiters import Waiters
+from holdfast.store.conformance.walk import Walks
+from tests.store.test_conformance_postgres import PostgresHarness
+from tests.support.postgres import MAJORS
+from tests.support.sweeping import Broom
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.postgres import GivenServer, PostgresServer, PostgresServers
+
+
+@pytest.fixture(scope="module", params=MAJORS[:-1], ids=lambda major: f"pg{major}")
+def postgres_server(request: pytest.FixtureRequest, postgres_servers: PostgresServers) -> PostgresServer | GivenServer:
+    """A running server of each version but the newest."""
+    return postgres_servers[request.param]
+
+
+@pytest.fixture(scope="module")
+def broom(postgres_url: str) -> Iterator[Broom]:
+    broom = Broom(postgres_url)
+    yield broom
+    broom.close()
+
+
+@pytest.fixture
+def postgres_harness(postgres_url: str, broom: Broom) -> Iterator[PostgresHarness]:
+    harness = PostgresHarness(postgres_url, broom)
+    yield harness
+    harness.check()
+
+
+class TestOlderPostgresStore(
+    Cells,
+    Fencing,
+    Order,
+    Schedule,
+    Expiry,
+    UniqueKeys,
+    Budgets,
+    Waiters,
+    Chains,
+    ChainLists,
+    Transactions,
+    Lists,
+    Access,
+    Figures,
+    Walks,
+):
+    walk_examples: ClassVar[int] = 15
+
+    @pytest.fixture
+    def harness(self, postgres_harness: PostgresHarness) -> PostgresHarness:
+        return postgres_harness
+
+
+class TestOlderPostgresProcesses(ProcessConformance):
+    processes: ClassVar[int] = 8
+    jobs: ClassVar[int] = 16_000
+    pairs: ClassVar[int] = 300
+
+    @pytest.fixture
+    def harness(self, postgres_harness: PostgresHarness) -> PostgresHarness:
+        return postgres_harness
