@@ -43,7 +43,7 @@ def run_server(loaded: Loaded, *, app: str | None, is_open: bool, worker: bool) 
     server = create_server(served, settings, retention=loaded.retention, worker=options if worker else None)
     running = Running(server)
     with closing(listening(settings.host, settings.port)) as sock:
-        note(f"holdfast server on {url_of(sock)}: {without_password(url)}")
+        note(f"holdfast server on {url_of(sock)} ({without_password(url)})")
         if secret is not None:
             note(f"the admin secret of this run: {secret}")
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
