@@ -312,3 +312,14 @@ def free_port() -> int:
     with listening("127.0.0.1", 0) as sock:
         port: int = sock.getsockname()[1]
     return port
+
+
+async def test_a_server_may_stand_below_a_path() -> None:
+    with serving(Holdfast("memory://"), housekeeping=False, prefix="/jobs") as served:
+        store = HttpStore(f"{served.url}/jobs/", SECRET)
+        await store.open()
+        notifier = HttpNotifier(f"{served.url}/jobs", SECRET, SystemEnvironment())
+        await notifier.listen(lambda _: None)
+        assert notifier.healthy
+        await notifier.close()
+        await store.close()
