@@ -36,9 +36,7 @@ def run_server(loaded: Loaded, *, app: str | None, is_open: bool, worker: bool) 
     url = served if isinstance(served, str) else served.url
     settings = ServerSettings(host=given.host, port=given.port, admin_secret=given.admin_secret, open=is_open)
     secret = None
-    if not url.startswith("memory:") and asyncio.run(
-        with_store(url, lambda store: _needs_secret(store, settings), create=True)
-    ):
+    if asyncio.run(with_store(url, lambda store: _needs_secret(store, settings), create=True)):
         secret = new_secret()
         settings = replace(settings, admin_secret=secret)
     set_up_logs(level=given.log_level, style=given.log_format, worker="server")
@@ -47,7 +45,7 @@ def run_server(loaded: Loaded, *, app: str | None, is_open: bool, worker: bool) 
     server = create_server(served, settings, retention=loaded.retention, worker=options if worker else None, alerts=alerts)
     running = Running(server)
     with closing(listening(settings.host, settings.port)) as sock:
-        note(f"holdfast server on {url_of(sock)}: {without_password(url)}")
+        note(f"holdfast server on {url_of(sock)} ({without_password(url)})")
         if secret is not None:
             note(f"the admin secret of this run: {secret}")
         with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -33,6 +33,7 @@ class Running(uvicorn.Server):
             uvicorn.Config(
                 server,
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 lifespan="on",
                 ws="none",
