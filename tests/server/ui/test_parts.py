@@ -65,7 +65,7 @@ def test_a_token_takes_the_place_of_those_of_its_name() -> None:
 
 def test_a_search_for_a_code_is_one_for_what_ended_badly() -> None:
     search = parse("error:TIMEOUT task:a", NOW)
-    assert search.where.states == {State.FAILED, State.CANCELED}
+    assert search.where.states == frozenset({State.FAILED, State.CANCELED})
     assert (search.error, search.where.task) == ("TIMEOUT", "a")
     assert parse("01890a5d..9a8057", NOW).job == "01890a5d..9a8057"
 
