@@ -25,6 +25,7 @@ from tests.server.served import SECRET, bearer, made_key, serving
 if TYPE_CHECKING:
     from holdfast.server.api.table import Operation
 
+GOOD = "hf_abcdefghijkl_" + "x" * 43
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 
 
@@ -49,7 +50,7 @@ def test_a_key_is_256_bits_and_known_by_its_public_beginning() -> None:
     assert len({new_key()[0] for _ in range(100)}) == 100
 
 
-@pytest.mark.parametrize("text", ["", "hf_", "hf_short_secret", new_key()[0][:-1], f"{new_key()[0]}\n", "Bearer x", "\ud800"])
+@pytest.mark.parametrize("text", ["", "hf_", "hf_short_secret", GOOD[:-1], f"{GOOD}\n", "Bearer x", "\ud800"])
 def test_what_does_not_look_like_a_key_has_no_id(text: str) -> None:
     assert key_id(text) is None
     assert not matches(text, digest("another"))

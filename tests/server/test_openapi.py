@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -52,6 +53,11 @@ def test_every_route_of_the_api_is_in_the_document_that_is_served(ask: Asking) -
     assert routes - {(f"{ROOT}/openapi.json", "get")} == in_document
     assert told == msgspec.json.decode(msgspec.json.encode(document(ask.served.server.context.version)))
     assert len({one.name for one in OPERATIONS}) == len(OPERATIONS)
+
+
+def test_every_endpoint_is_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/http-api.md").read_text()
+    assert [one.path for one in OPERATIONS if f"| `{one.method} {one.path}` |" not in page or one.summary not in page] == []
 
 
 # -- every status ----------------------------------------------------------------------------------------------------------

@@ -16,14 +16,17 @@ import httpx2
 import pytest
 
 from holdfast import Holdfast, Job, JobFailed
-from holdfast.core.states import State
-from holdfast.errors import BadSetting, BadUrl, NotAllowed, StoreUnavailable
+from holdfast.core.job import NewJob
+from holdfast.core.lease import Lease
+from holdfast.core.settle import Write
+from holdfast.core.states import Event, State
+from holdfast.errors import BadSetting, BadUrl, HoldfastError, NotAllowed, StoreUnavailable
 from holdfast.notify.http import HttpNotifier
 from holdfast.notify.port import Hint
 from holdfast.runtime.counters import HINTED
 from holdfast.server.running import listening
 from holdfast.store.http import HttpStore
-from holdfast.store.port import Grain, Role, WorkerKind, WorkerState
+from holdfast.store.port import Grain, Role, Settlement, Worker, WorkerKind, WorkerState
 from holdfast.system import SystemEnvironment
 from tests.server import remote_jobs
 from tests.server.conftest import Asking
@@ -167,6 +170,40 @@ async def test_a_worker_whose_key_is_not_known_does_not_start(open_served: Serve
             async with shop.app.worker():
                 pass
         await shop.app.close()
+
+
+async def test_a_key_that_ends_is_an_outage_to_a_worker_and_an_error_to_a_client(open_served: Served) -> None:
+    store = open_served.server.context.store
+    key = open_served.run(made_key(store, Role.WORKER))
+    http = HttpStore(open_served.url, key)
+    await http.open()
+    open_served.run(store.revoke_key(key.split("_")[1], by="test"))
+    with pytest.raises(StoreUnavailable, match="was revoked"):
+        await until(lambda: registers(http), "the key is still good")
+    with pytest.raises(NotAllowed, match="was revoked"):
+        await http.enqueue([NewJob(id=SystemEnvironment().job_id(), task="t")])
+    await http.close()
+
+
+async def registers(http: HttpStore) -> bool:
+    """Register a worker, for as long as that is allowed."""
+    await http.register(Worker(id=SystemEnvironment().token(), name="w"))
+    return False
+
+
+async def test_an_error_of_the_servers_own_is_no_outage(open_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a settlement that cannot be written would be repeated for ever, and its lease kept."""
+
+    async def broken(_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(open_served.server.context.store, "settle", broken)
+    http = HttpStore(open_served.url, SECRET)
+    lease = Lease(SystemEnvironment().job_id(), SystemEnvironment().token())
+    with pytest.raises(HoldfastError, match="the server's own") as error:
+        await http.settle([Settlement(lease, Write(Event.SUCCEED, 0, result="1"))])
+    assert not isinstance(error.value, StoreUnavailable)
+    await http.close()
 
 
 async def test_a_server_that_is_not_there_is_a_store_that_is_away() -> None:

@@ -35,9 +35,7 @@ def run_server(loaded: Loaded, *, app: str | None, is_open: bool, worker: bool) 
     url = served if isinstance(served, str) else served.url
     settings = ServerSettings(host=given.host, port=given.port, admin_secret=given.admin_secret, open=is_open)
     secret = None
-    if not url.startswith("memory:") and asyncio.run(
-        with_store(url, lambda store: _needs_secret(store, settings), create=True)
-    ):
+    if asyncio.run(with_store(url, lambda store: _needs_secret(store, settings), create=True)):
         secret = new_secret()
         settings = replace(settings, admin_secret=secret)
     set_up_logs(level=given.log_level, style=given.log_format, worker="server")

@@ -35,6 +35,10 @@ def trusted() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
+class KeyRefused(NotAllowed):
+    """The server does not let this key in, or not do this."""
+
+
 class Line:
     """Speaks to one server with one key, on one event loop. The key is in no message and no repr."""
 
@@ -109,8 +113,10 @@ class Line:
         if (error := error_of(problem)) is not None:
             return error
         match response.status_code:
-            case 401 | 403 | 404:
-                return NotAllowed(f"{self.target}: {problem.message}. {problem.fix}")
+            case 401 | 403:
+                return KeyRefused(f"{self.target}: {problem.message}. {problem.fix}")
+            case 404 | 500:
+                return HoldfastError(f"{self.target}: {problem.message}. {problem.fix}")
             case 400 | 422:
                 return NotAllowed(f"{self.target} does not understand a request of this version: {problem.message}")
             case 413:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.text import clean
 from holdfast.errors import JobNotFound, NotAllowed, StoreUnavailable
 from holdfast.store.http.lacking import Lacking
-from holdfast.store.http.line import MOST, Line
+from holdfast.store.http.line import MOST, KeyRefused, Line
 from holdfast.store.port import TEXT_LIMIT, Promoted, Pruned, Signal
 from holdfast.wire.jobs import (
     BlockersAnswer,
@@ -299,8 +299,8 @@ class HttpStore(Lacking):
         return await self._work(self._line.post_all(path, "items", items, Answers, lambda answer: answer.answers))
 
     async def _work(self, call: Coroutine[Any, Any, T]) -> T:
-        """Make a call of a worker: one that is refused is made again until it is not, or its leases are lost."""
+        """Make a call of a worker: one whose key is refused is made again until it is not, or its leases are lost."""
         try:
             return await call
-        except NotAllowed as error:
+        except KeyRefused as error:
             raise StoreUnavailable(self.target, 0.0, str(error)) from error
