@@ -45,7 +45,7 @@ HOSTILE = (
 )
 WIDE: ViewportSize = {"width": 1360, "height": 850}
 NARROW: ViewportSize = {"width": 380, "height": 800}
-UNPICTURED = {"nothing", "finished-chain"}
+UNPICTURED = {"nothing", "blocked-chain"}
 expect.set_options(timeout=15_000)
 
 
@@ -391,13 +391,14 @@ def furnish(stage: Stage) -> dict[str, str]:
         stage.shop.broken.update({"acme", "globex"})
         mails = [
             await task("mail.send").enqueue(to, number)
-            for number in range(6)
+            for number in range(3)
             for to in ("acme", "globex", "initech", "umbrella", "initech", "umbrella")
         ]
         rows = await task("rows.import").options(tags=["import"], key="rows").enqueue("/srv/rows.csv", api_token="s3cr3t")
         done = await task("orders.check").start_chain(7)
         film = await task("video.transcode").enqueue("trailer.mov", "furnished")
-        chain = await task("orders.check").options(after=[film, done]).start_chain(9)
+        blocked = await task("orders.check").options(after=[film, done]).start_chain(9)
+        chain = await task("orders.check").options(after=[done, mails[2]]).start_chain(10)
         await task("invoice.approve").enqueue(7)
         await task("mail.send").options(delay=3600).enqueue("initech", 99)
         await store.pause("reports", by="ada", reason="the disk is being replaced")
@@ -411,7 +412,7 @@ def furnish(stage: Stage) -> dict[str, str]:
         await until(progressed)
         await new_key(store, "ci", Role.CLIENT)
         await new_key(store, "ada", Role.OPERATOR, queues=("mail", "video"))
-        await done.result(timeout=10)
+        await chain.result(timeout=10)
         return {
             "overview": "/",
             "jobs": "/jobs",
@@ -423,7 +424,7 @@ def furnish(stage: Stage) -> dict[str, str]:
             "schedules": "/schedules",
             "chains": "/chains",
             "chain": f"/chains/{chain.id}",
-            "finished-chain": f"/chains/{done.id}",
+            "blocked-chain": f"/chains/{blocked.id}",
             "audit": "/audit",
             "keys": "/keys",
             "nothing": f"/jobs/{'0' * 8}-0000-7000-8000-{'0' * 12}",

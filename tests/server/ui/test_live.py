@@ -207,6 +207,15 @@ async def test_the_stream_of_a_revoked_key_ends(serving: Served) -> None:
         assert time.monotonic() - begun < 3.0
 
 
+async def test_a_server_that_stops_ends_its_streams(serving: Served) -> None:
+    async with logged_in(serving) as client:
+        stream = events(client)
+        await anext(stream)
+        serving.loop.call_soon_threadsafe(serving.server.close)
+        async with asyncio.timeout(5):
+            assert [one async for one in stream if one["event"] != "changed"] == []
+
+
 async def test_five_hundred_clients_that_read_nothing_cost_one_slot_each(serving: Served) -> None:
     """They are told of many changes, and read none: the server looks no more often, and keeps the latest for each."""
     async with logged_in(serving) as client:

@@ -87,6 +87,7 @@
     draw(true);
   }
   one("#theme")?.addEventListener("click", turnTheme);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(true));
 
   // ---- charts --------------------------------------------------------------------------------------------------------
   const plots = new Map();
@@ -149,8 +150,8 @@
             label: name,
             stroke: colour(colours[name]),
             width: 1.75,
-            spanGaps: false,
-            points: { show: (plot, index) => columns[index].filter((value) => value != null).length < 2, size: 5 },
+            spanGaps: true,
+            points: { show: (plot, index) => plot.data[index].filter((value) => value != null).length < 2, size: 5 },
             value: (_, value) => say(value),
           })),
         ],

@@ -1,0 +1,75 @@
+"""Every page over the stores that keep jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.testclient import TestClient
+
+from holdfast import Holdfast
+from tests.server.ui.conftest import OWN
+from tests.server.ui.serving import SECRET, make
+from tests.server.ui.world import shop
+from tests.support.until import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from uuid import UUID
+
+
+async def furnished(url: str) -> dict[str, UUID]:
+    """Have a worker run jobs that succeed, fail and continue; returns some of them."""
+    world = shop(Holdfast(url))
+    async with world.app, world.app.worker(queues=["default", "mail"]):
+        chain = await world.task("orders.check").start_chain(1)
+        failed = await world.task("mail.send").options(tags=["x"]).enqueue("acme", 1)
+        waiting = await world.task("video.transcode").options(after=[chain]).enqueue("a.mov", "g")
+        await chain.result(timeout=30)
+
+        async def ended() -> bool:
+            view = (await world.app.client().store.get([failed.id]))[0]
+            return view is not None and view.finished_at is not None
+
+        await until(ended)
+    return {"chain": chain.id, "failed": failed.id, "waiting": waiting.id}
+
+
+def look_at(url: str) -> None:
+    jobs = asyncio.run(furnished(url))
+    with ExitStack() as stack:
+        client = stack.enter_context(TestClient(make(url), headers=OWN))
+        client.post("/login", data={"secret": SECRET})
+        for path in (
+            *(
+                "/",
+                "/?window=6h",
+                "/?window=7d",
+                "/jobs",
+                "/queues",
+                "/workers?all=1",
+                "/schedules",
+                "/chains",
+                "/audit",
+                "/keys",
+            ),
+            *("/jobs?q=error:SMTP_CLOSED+tag:x", "/jobs/confirm?verb=retry&all=1&q=state:failed"),
+            *(f"/jobs/{job}" for job in jobs.values()),
+            f"/chains/{jobs['chain']}",
+        ):
+            answer = client.get(path)
+            assert answer.status_code == 200, (path, answer.text)
+        assert str(jobs["failed"]) in client.get("/jobs?q=error:SMTP_CLOSED+tag:x").text
+        assert client.post(f"/jobs/{jobs['failed']}/retry").status_code == 200
+        assert "retry" in client.get("/audit").text
+
+
+def test_pages_are_shown_over_sqlite(tmp_path: Path) -> None:
+    look_at(f"sqlite:///{tmp_path}/jobs.db")
+
+
+@pytest.mark.xdist_group("dashboard-postgres")
+def test_pages_are_shown_over_postgresql(postgres_url: str) -> None:
+    look_at(postgres_url)
