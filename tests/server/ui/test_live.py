@@ -6,7 +6,9 @@ import asyncio
 import json
 import socket
 import time
+import tracemalloc
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -18,8 +20,9 @@ from holdfast.core.states import State
 from holdfast.errors import StoreUnavailable
 from holdfast.notify.port import Hint
 from holdfast.server.settings import ServerSettings
+from holdfast.server.ui import streaming
 from holdfast.server.ui.live import SHORTEST, Live, Mailbox, Snapshot
-from holdfast.store.port import ClaimRequest, Role, Stats, Worker
+from holdfast.store.port import ClaimRequest, Role, Stats, TaskCounts, Worker
 from holdfast.system import SystemEnvironment
 from tests.server.ui.serving import SECRET, Served, new_key, served
 from tests.support.until import until
@@ -134,6 +137,49 @@ async def test_a_mailbox_holds_the_latest_alone() -> None:
     assert snapshot is not None
     assert snapshot.version == 999
     assert await mailbox.take(0.01) is None
+
+
+async def test_five_hundred_stalled_streams_keep_one_snapshot_between_them() -> None:
+    """Each has an event that nobody reads; of two thousand that follow, the latest is kept."""
+    others = asyncio.all_tasks()
+    async with hub() as (live, _, _):
+        unread = 0
+
+        async def send(message: Any) -> None:
+            nonlocal unread
+            if message["type"] == "http.response.body":
+                unread += 1
+                await asyncio.Event().wait()
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def anyone(_: Any) -> bool:
+            return True
+
+        context = SimpleNamespace(door=SimpleNamespace(principal=anyone))
+        visit: Any = SimpleNamespace(ui=SimpleNamespace(live=live, context=context), request=SimpleNamespace(headers={}))
+        responses: list[Any] = [await streaming.live(visit) for _ in range(500)]
+        streams = {asyncio.create_task(response({"type": "http", "method": "GET"}, receive, send)) for response in responses}
+
+        async def all_stalled() -> bool:
+            return live.watchers == unread == 500
+
+        await until(all_stalled)
+        tracemalloc.start()
+        try:
+            for version in range(2000):
+                tasks = [TaskCounts(f"queue {version}", f"task {number}", {State.READY: version}) for number in range(50)]
+                live._publish(Snapshot(version=0, stats=Stats(tasks=tasks)), hinted=True)
+            assert tracemalloc.get_traced_memory()[0] < 1_000_000
+        finally:
+            tracemalloc.stop()
+        assert unread == 500
+        streams |= asyncio.all_tasks() - others  # also sse-starlette's own
+        for task in streams:
+            task.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+        assert live.watchers == 0
 
 
 # -- the stream ------------------------------------------------------------------------------------------------------------
