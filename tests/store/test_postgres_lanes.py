@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.core.job import NewJob
+from holdfast.core.needs import needs_of
 from holdfast.store.port import ClaimRequest, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.lanes import SPARE_LANES, Lane, runs
@@ -27,7 +28,7 @@ def postgres_server(postgres_servers: PostgresServers) -> PostgresServer | Given
 
 
 def lane(number: int, *, fifo: bool = False) -> Lane:
-    return Lane(2 * number, f"q{number}", 5, frozenset(), fifo=fifo)
+    return Lane(2 * number, f"q{number}", 5, needs_of(()), fifo=fifo)
 
 
 @pytest.mark.parametrize(("limit", "named"), [(1, 1 + SPARE_LANES), (1000, 2 * SPARE_LANES)])
