@@ -10,6 +10,7 @@ usage: ./dev bench [COMMAND] [OPTIONS]
   leases     what heartbeats of many leases cost
   memory     what a million jobs do to a worker's memory and to the tables
   cost       statements, round trips, WAL, calls and blocks of memory for a job, counted
+  pages      how long the server takes for each page of the dashboard, with five million jobs behind it
   charts     draw docs/images/performance-*.svg from benchmarks/results/
   page       write docs/performance.md from benchmarks/results/
   full       all from peers to page: what the page is made of
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from benchmarks.contest import Contestant
     from benchmarks.roster import Roster
 
-ELSEWHERE = ("growth", "bloat", "leases", "memory", "cost", "charts", "page")
+ELSEWHERE = ("growth", "bloat", "leases", "memory", "cost", "pages", "charts", "page")
 """Commands that are modules of their own, in the order in which `full` runs them."""
 
 
