@@ -75,6 +75,15 @@ def combined(figures: Iterable[Figure]) -> list[Figure]:
     return [found[key] for key in sorted(found)]
 
 
+def with_whole(figures: Iterable[Figure]) -> list[Figure]:
+    """Return figures as they are kept: one for each key, and for each event one of all tasks, queues and codes together.
+
+    The whole has empty names, which no task or queue has: a chart of a week does not have to read every task.
+    """
+    each = combined(figures)
+    return combined([*each, *(msgspec.structs.replace(figure, queue="", task="", code="") for figure in each)])
+
+
 def summed(histograms: Iterable[Sequence[int]]) -> tuple[int, ...]:
     """Return all of these histograms as one."""
     total = EMPTY

@@ -13,7 +13,7 @@ from holdfast.core.states import Event
 from holdfast.store.port import Grain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from holdfast.core.figures import Figure
     from holdfast.store.port import FigureView, Store
@@ -61,11 +61,11 @@ class Chart:
     """What it shows, for those who do not see it."""
 
 
-async def charts(store: Store, window: Window, now: datetime, seen: Callable[[str], bool]) -> list[Chart]:
-    """Return throughput, waits and runs over a window, of the queues that somebody may see."""
+async def charts(store: Store, window: Window, now: datetime, queues: frozenset[str] | None) -> list[Chart]:
+    """Return throughput, waits and runs over a window, of these queues; `None`: of all."""
     first = _step_of(now, window) - (window.steps - 1) * window.step
-    views = await store.figures(window.grain, since=datetime.fromtimestamp(first, UTC))
-    steps = _by_step(views, window, seen)
+    views = await store.figures(window.grain, since=datetime.fromtimestamp(first, UTC), whole=queues is None)
+    steps = _by_step(views, window, queues)
     times = [first + index * window.step for index in range(window.steps)]
     figures = [steps.get(at, ()) for at in times]
     per_minute = 60 / window.step
@@ -82,17 +82,21 @@ async def charts(store: Store, window: Window, now: datetime, seen: Callable[[st
     ]
 
 
-async def failing_per_minute(store: Store, now: datetime, seen: Callable[[str], bool]) -> float:
-    """Return how many attempts a minute ended badly of late."""
-    views = await store.figures(Grain.MINUTE, since=now - RECENT)
-    bad = sum(view.figure.count for view in views if view.figure.event in FAILED | RETRIED and seen(view.figure.queue))
+async def failing_per_minute(store: Store, now: datetime, queues: frozenset[str] | None) -> float:
+    """Return how many attempts a minute ended badly of late, in these queues; `None`: in all."""
+    views = await store.figures(Grain.MINUTE, since=now - RECENT, whole=queues is None)
+    bad = sum(
+        view.figure.count
+        for view in views
+        if view.figure.event in FAILED | RETRIED and (queues is None or view.figure.queue in queues)
+    )
     return bad / (RECENT.total_seconds() / 60)
 
 
-def _by_step(views: Sequence[FigureView], window: Window, seen: Callable[[str], bool]) -> dict[int, list[Figure]]:
+def _by_step(views: Sequence[FigureView], window: Window, queues: frozenset[str] | None) -> dict[int, list[Figure]]:
     steps: dict[int, list[Figure]] = defaultdict(list)
     for view in views:
-        if view.at is not None and seen(view.figure.queue):
+        if view.at is not None and (queues is None or view.figure.queue in queues):
             steps[_step_of(view.at, window)].append(view.figure)
     return steps
 

@@ -55,6 +55,17 @@ class Figures(Subject):
         buckets[0], buckets[5], buckets[-1] = 1, 2, 4
         assert total == figure(7, waits=tuple(buckets), runs=tuple(buckets))
 
+    async def test_the_whole_of_all_tasks_and_queues_is_kept_beside_each(self, world: World) -> None:
+        await world.store.measure([figure(1, place=0), figure(2, place=5, task="u", queue="r")])
+        await world.store.measure([figure(4, place=0, event=Event.FAIL, code="BOOM"), figure(8, place=1, code="odd")])
+
+        for grain in Grain:
+            failed, succeeded = await figures(world, grain, whole=True)
+            assert (failed.event, failed.count, failed.queue, failed.task, failed.code) == (Event.FAIL, 4, "", "", "")
+            assert (succeeded.event, succeeded.count, succeeded.waited) == (Event.SUCCEED, 11, 11 / 4)
+            assert succeeded.runs[:6] == (1, 8, 0, 0, 0, 2)
+            assert all(one.task and one.queue for one in await figures(world, grain))
+
     async def test_figures_differ_by_queue_task_event_and_code_and_are_listed_in_that_order(self, world: World) -> None:
         given = [
             figure(1, queue="B"),

@@ -120,7 +120,7 @@ class Lacking:
         """Refuse."""
         raise lacks("audits")
 
-    async def figures(self, grain: Grain, *, since: datetime | None = None) -> NoReturn:
+    async def figures(self, grain: Grain, *, since: datetime | None = None, whole: bool = False) -> NoReturn:
         """Refuse."""
         raise lacks("figures")
 

@@ -7,7 +7,7 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from holdfast.core.figures import combined
+from holdfast.core.figures import with_whole
 from holdfast.store.memory.handle import Handle
 from holdfast.store.port import FailureView, FigureView, Grain
 
@@ -23,19 +23,19 @@ class Figures(Handle):
     async def measure(self, figures: Sequence[Figure]) -> None:
         """Add figures to those of this minute, of this hour and of all time."""
         now = self.environment.now()
-        for figure in combined(figures):
+        for figure in with_whole(figures):
             for grain in Grain:
                 place = (grain, grain.begin(now), figure.key)
                 known = self.data.figures.get(place)
                 self.data.figures[place] = figure if known is None else known.plus(figure)
 
-    async def figures(self, grain: Grain, *, since: datetime | None = None) -> list[FigureView]:
+    async def figures(self, grain: Grain, *, since: datetime | None = None, whole: bool = False) -> list[FigureView]:
         """Return the figures of this grain, oldest first, from the one on that `since` falls into."""
         first = None if since is None else grain.begin(since)
         found = [
             (at or _ALWAYS, key, FigureView(at=at, figure=figure))
             for (of, at, key), figure in self.data.figures.items()
-            if of is grain and (first is None or at is None or at >= first)
+            if of is grain and (first is None or at is None or at >= first) and (not figure.task) is whole
         ]
         return [view for *_, view in sorted(found, key=lambda one: one[:2])]
 

@@ -385,8 +385,10 @@ class Store(Protocol):
         """Add figures to those of this minute, of this hour and of all time. Atomic; not repeatable: they would count twice."""
         ...
 
-    async def figures(self, grain: Grain, *, since: datetime | None = None) -> list[FigureView]:
+    async def figures(self, grain: Grain, *, since: datetime | None = None, whole: bool = False) -> list[FigureView]:
         """Return the figures of this grain, oldest first, from the one on that `since` falls into.
+
+        With `whole` those of all tasks and queues together, with empty names, in place of those of each.
 
         Minutes are kept for a day and hours for ninety, pruned with the first look of a walk; those of all time for ever.
         """

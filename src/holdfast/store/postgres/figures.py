@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.figures import BUCKETS, Figure, combined
+from holdfast.core.figures import BUCKETS, Figure, with_whole
 from holdfast.core.outcome import Error
 from holdfast.core.states import Event
 from holdfast.store.port import FailureView, FigureView
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _FIGURES: Final = """
 SELECT at, queue, task, event, code, count, waited, ran, waits, runs FROM {schema}.figure
 WHERE grain = $1 AND coalesce(at, '-infinity'::timestamptz) >= coalesce($2, '-infinity'::timestamptz)
+    AND (task = '') = $3
 ORDER BY at, queue COLLATE "C", task COLLATE "C", event COLLATE "C", code COLLATE "C"
 """
 
@@ -33,7 +34,7 @@ class Figures(Handle):
         """Add figures to those of this minute, of this hour and of all time."""
         if not figures:
             return
-        given = combined(figures)
+        given = with_whole(figures)
         await self._db.execute(
             self._sql("SELECT {schema}.measure($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
             [figure.queue for figure in given],
@@ -48,10 +49,10 @@ class Figures(Handle):
             BUCKETS,
         )
 
-    async def figures(self, grain: Grain, *, since: datetime | None = None) -> list[FigureView]:
+    async def figures(self, grain: Grain, *, since: datetime | None = None, whole: bool = False) -> list[FigureView]:
         """Return the figures of this grain, oldest first, from the one on that `since` falls into."""
         first = None if since is None else grain.begin(since)
-        return [_figure_view(row) for row in await self._db.fetch(self._sql(_FIGURES), grain.value, first)]
+        return [_figure_view(row) for row in await self._db.fetch(self._sql(_FIGURES), grain.value, first, whole)]
 
     async def failures(self, *, since: datetime, limit: int) -> list[FailureView]:
         """Return attempts that ended badly since then, newest first."""

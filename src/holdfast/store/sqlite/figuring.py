@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.core.figures import Figure, combined
+from holdfast.core.figures import Figure, with_whole
 from holdfast.core.states import Event
 from holdfast.store.port import FailureView, FigureView, Grain
 from holdfast.store.sqlite._sql import sql
@@ -25,7 +25,7 @@ _decode: Final = msgspec.json.Decoder(tuple[int, ...]).decode
 def measure(writing: Writing, figures: Sequence[Figure]) -> None:
     """Add figures to those of this minute, of this hour and of all time; see the port."""
     execute, now = writing.connection.execute, moment(writing.now)
-    for figure in combined(figures):
+    for figure in with_whole(figures):
         for grain in Grain:
             begin = grain.begin(now)
             place = (grain.value, None if begin is None else stamp(begin), *figure.key)
@@ -35,10 +35,11 @@ def measure(writing: Writing, figures: Sequence[Figure]) -> None:
             execute(sql("measure.figure"), (*place, total.count, total.waited, total.ran, *histograms))
 
 
-def figures(connection: sqlite3.Connection, grain: Grain, since: datetime | None) -> list[FigureView]:
+def figures(connection: sqlite3.Connection, grain: Grain, since: datetime | None, *, whole: bool) -> list[FigureView]:
     """Return the figures of this grain, oldest first."""
     first = None if since is None else grain.begin(since)
-    rows = connection.execute(sql("figures.figures"), (grain.value, _LONG_AGO if first is None else stamp(first)))
+    values = (grain.value, _LONG_AGO if first is None else stamp(first), whole)
+    rows = connection.execute(sql("figures.figures"), values)
     return [FigureView(at=moment_or_none(at), figure=_figure(rest)) for at, *rest in rows]
 
 

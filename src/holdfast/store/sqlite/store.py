@@ -455,9 +455,9 @@ class SqliteStore:
         if figures:
             await self._write(lambda writing: figuring.measure(writing, figures))
 
-    async def figures(self, grain: Grain, *, since: datetime | None = None) -> list[FigureView]:
+    async def figures(self, grain: Grain, *, since: datetime | None = None, whole: bool = False) -> list[FigureView]:
         """Return the figures of this grain, oldest first, from the one on that `since` falls into."""
-        return await self._read(lambda connection: figuring.figures(connection, grain, since))
+        return await self._read(lambda connection: figuring.figures(connection, grain, since, whole=whole))
 
     async def failures(self, *, since: datetime, limit: int) -> list[FailureView]:
         """Return attempts that ended badly since then, newest first."""
