@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from holdfast.errors import UnknownWorker
 from holdfast.runtime.claimer import Claimer, Claims
 from holdfast.store.port import Worker
 from tests.runtime.parts import a_base, an_attempt
@@ -27,8 +28,15 @@ class Counter:
         self.diary: list[str] = []
         self.jobs: list[Claimed] = []
         self.one_in_a_hurry = False
+        self.known = True
+
+    async def register(self, worker: Worker) -> None:
+        self.diary.append(f"register {worker.name}")
+        self.known = True
 
     async def claim(self, request: ClaimRequest) -> list[Claimed]:
+        if not self.known:
+            raise UnknownWorker("another store than before")
         self.diary.append("hurried claim" if request.hurry else "claim")
         await asyncio.sleep(0)
         limit = 1 if request.hurry and self.one_in_a_hurry else request.limit
@@ -64,6 +72,20 @@ class Bench:
         """Wait until the claimer has nothing left to do."""
         for _ in range(30):
             await asyncio.sleep(0)
+
+
+async def test_a_store_that_does_not_know_the_worker_any_more_is_asked_again_at_once() -> None:
+    bench = Bench()
+    running = asyncio.create_task(bench.claimer.run())
+    await bench.settled()
+    bench.store.diary.clear()
+    bench.store.known = False  # a standby has taken over, which lacks the tail
+    bench.store.jobs = [an_attempt().claimed]
+    bench.claimer.hinted(surely=True)
+    await bench.settled()
+    assert bench.store.diary == ["register w", "claim", "start", "claim"]
+    bench.claimer.stop()
+    await asyncio.wait_for(running, WAIT)
 
 
 async def test_a_job_that_was_waited_for_starts_before_anything_else_is_asked() -> None:

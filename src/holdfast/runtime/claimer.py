@@ -184,7 +184,9 @@ class Claimer:
             claimed = await self._store.claim(request)
             self._unsure = False
         except UnknownWorker:  # the store was emptied, or is another one than before
+            self._unsure = False
             await self._store.register(self._claims.worker)
+            self._look = True  # at once again, as somebody whom the store knows: what waits there may be hinted at no more
             return 0
         self._backoff.succeeded()
         if claimed:
