@@ -23,6 +23,7 @@ from holdfast.store.conformance.fencing import Fencing
 from holdfast.store.conformance.lists import Lists
 from holdfast.store.conformance.order import Order
 from holdfast.store.conformance.schedule import Schedule
+from holdfast.store.conformance.schedules import Schedules
 from holdfast.store.conformance.transactions import Transactions
 from holdfast.store.conformance.unique import UniqueKeys
 from holdfast.store.conformance.waiters import Waiters
@@ -62,6 +63,7 @@ class TestOlderPostgresStore(
     Fencing,
     Order,
     Schedule,
+    Schedules,
     Expiry,
     UniqueKeys,
     Budgets,
