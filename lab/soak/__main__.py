@@ -130,7 +130,10 @@ def _writable(text: str) -> Path:
 
 
 def _positive(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
     if not number > 0:
         raise argparse.ArgumentTypeError(f"must be more than 0, not {text}")
     return number

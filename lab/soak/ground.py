@@ -214,26 +214,30 @@ class PostgresGround(Ground):
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self.server.start)
-        self.url = await asyncio.to_thread(self.server.create_database, "soak")
-        self.store = connect(self.url)
-        await self.store.open()
-        for text in (*TABLES, *SERVER_NOTES_SLOTS):
-            await self.query(text)
-        if POOLER in self._needs:
-            self.pooler = Pooler(self.server)
-            await asyncio.to_thread(self.pooler.start)
-        if NETWORK in self._needs:
-            self.network = self._stack.enter_context(Namespace(random.Random(0)))
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._stop_servers)
+            await asyncio.to_thread(self.server.start)
+            self.url = await asyncio.to_thread(self.server.create_database, "soak")
+            self.store = connect(self.url)
+            stack.push_async_callback(self.store.close)
+            await self.store.open()
+            for text in (*TABLES, *SERVER_NOTES_SLOTS):
+                await self.query(text)
+            if POOLER in self._needs:
+                self.pooler = Pooler(self.server)
+                stack.push_async_callback(asyncio.to_thread, self.pooler.stop)
+                await asyncio.to_thread(self.pooler.start)
+            if NETWORK in self._needs:
+                self.network = stack.enter_context(Namespace(random.Random(0)))
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-        await self.store.close()
+
+    async def _stop_servers(self) -> None:
         if self._probing is not None:
             self._probing.terminate()
-        if self.pooler is not None:
-            await asyncio.to_thread(self.pooler.stop)
         for server in (self._successor, self.server):
             if server is not None:
                 await asyncio.to_thread(server.stop)

@@ -25,6 +25,7 @@ from holdfast.store.conformance.figures import Figures
 from holdfast.store.conformance.lists import Lists
 from holdfast.store.conformance.order import Order
 from holdfast.store.conformance.schedule import Schedule
+from holdfast.store.conformance.schedules import Schedules
 from holdfast.store.conformance.transactions import Transactions
 from holdfast.store.conformance.unique import UniqueKeys
 from holdfast.store.conformance.waiters import Waiters
@@ -64,6 +65,7 @@ class TestOlderPostgresStore(
     Fencing,
     Order,
     Schedule,
+    Schedules,
     Expiry,
     UniqueKeys,
     Budgets,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -14,6 +15,7 @@ from holdfast.store.port import ClaimRequest, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.asyncpg_line import AsyncpgLine
 from holdfast.store.postgres.caller import PostgresCaller
+from holdfast.store.postgres.lanes import MOST_PASSED, MOST_PASSED_IN_FRONT, Lane, Reached, claimed
 from holdfast.system import SystemEnvironment
 from tests.support.until import until
 
@@ -114,6 +116,45 @@ async def test_nothing_passes_what_was_given_back(postgres_url: str) -> None:
         assert [claim.job_id for claim in await claim(other, another)] == jobs[:1]
     finally:
         await other.close()
+        await store.close()
+
+
+def test_claims_do_not_walk_over_more_and_more_dead_rows() -> None:
+    lane = Lane(2, "line", 5, frozenset(), fifo=True)
+    lane.marks.took(1_000)
+    assert (lane.numbers(), lane.starts()) == ((-2, 2), (0, 0))
+    now = datetime.now(UTC)
+
+    for _ in range(200):
+        claimed([lane], [Reached(2, 1_000, now, MOST_PASSED // 200)], full=True)
+    assert (lane.numbers(), lane.starts()) == ((2,), (1_001,)), "the base has stood still for too many jobs"
+
+    lane.passed = 0
+    for _ in range(20):
+        claimed([lane], [Reached(-2, 7, now, MOST_PASSED_IN_FRONT // 20)], full=True)
+    assert (lane.numbers(), lane.starts()) == ((-2, 2), (8, 1_001)), "as much of the front as was seen"
+
+
+async def test_a_base_that_moves_brings_the_strict_order_back(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, WORLD)
+    await store.open()
+    try:
+        worker = Worker(id=WORLD.token(), name="one by one")
+        await store.register(worker)
+        request = ClaimRequest(worker=worker.id, tasks=frozenset({"step"}), limit=1, look=True)
+        await enqueue(store)
+        assert len(await store.claim(request)) == 1
+        (lane,) = store._lanes.all()
+        lane.passed = MOST_PASSED
+
+        async def strict() -> bool:
+            await enqueue(store)
+            await store.claim(request)
+            return lane.passed < MOST_PASSED
+
+        await until(strict)
+        assert lane.starts() == (0, lane.marks.base)
+    finally:
         await store.close()
 
 

@@ -62,6 +62,7 @@ class Namespace:
 
     def __enter__(self) -> Self:
         try:
+            _run("ip", "netns", "delete", self.name, check=False)  # one of a process of the same number that was killed
             _run("ip", "netns", "add", self.name)
             self._ends = [_tun(device) for device in self._devices]
             outer, inner = self._devices

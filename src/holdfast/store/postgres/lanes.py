@@ -32,6 +32,11 @@ LOOK_AT_LEAST_EVERY: Final = 5.0
 but not put off for longer than this: lanes that nobody has seen yet wait for it."""
 
 
+MOST_PASSED: Final = 20_000
+MOST_PASSED_IN_FRONT: Final = 2_000
+"""Beyond so many, a `fifo` lane is claimed from as any other: while a writing transaction stays open so long, what commits late
+or was given back is found by the next look, not by the next claim. Else each claim would walk over all of them."""
+
 SPARE_LANES: Final = 8
 """So many lanes more than are needed at first glance are named: some are empty, or in somebody else's hands."""
 
@@ -53,6 +58,10 @@ class Lane:
     """The same for its front."""
     front_place: int = 0
     """The first place of its front, as last seen."""
+    passed: int = 0
+    """Jobs claimed here since the base was last moved: dead rows, perhaps, which lie between base and hint."""
+    passed_in_front: int = 0
+    """Jobs claimed from its front, ever: nothing says when their rows are gone."""
 
     @property
     def retries(self) -> bool:
@@ -74,18 +83,23 @@ class Lane:
     def numbers(self) -> tuple[int, ...]:
         """Return what to claim from: its front, where something is believed to be, then itself.
 
-        In a `fifo` lane nothing may pass what another claimer has just given back: its front is always looked into.
+        In a `fifo` lane nothing may pass what another claimer has just given back: its front is looked into anyway.
         """
-        return (self.entry,) if self.front_at is None and not self.fifo else (-self.entry, self.entry)
+        return (self.entry,) if self.front_at is None and not self._in_strict_order else (-self.entry, self.entry)
 
     def starts(self) -> tuple[int, ...]:
         """Return from where on to claim, for each of `numbers`.
 
         In a `fifo` lane nothing may pass what has committed late: claims start where nothing can appear any more.
         """
-        if self.fifo:
+        if self._in_strict_order:
             return (0, self.marks.base)
         return (self.marks.hint,) if self.front_at is None else (self.front_place, self.marks.hint)
+
+    @property
+    def _in_strict_order(self) -> bool:
+        """Whether its claims walk over all that vacuum may not have removed yet; they do so as long as that is not much."""
+        return self.fifo and self.passed < MOST_PASSED and self.passed_in_front < MOST_PASSED_IN_FRONT
 
     def oldest(self) -> datetime | None:
         """Return since when its oldest job waits."""
@@ -189,7 +203,10 @@ class Lanes:
             lane.tasks.add(task)
             if entry not in fresh:
                 fresh.add(entry)
+                base = lane.marks.base
                 _take_in(lane.marks, head_place, reached.get(entry, 0), snapshot)
+                if lane.marks.base > base:
+                    lane.passed = 0
                 lane.head_at = head_at
                 lane.front_at, lane.front_place = front_at, front_place or 0
         return True
@@ -246,6 +263,8 @@ class Reached(NamedTuple):
     place: int
     ready_at: datetime
     """Since when the last of what was taken waited."""
+    jobs: int = 1
+    """How many it took there."""
 
 
 def claimed(lanes: Sequence[Lane], reached: Iterable[Reached], *, full: bool) -> None:
@@ -254,7 +273,12 @@ def claimed(lanes: Sequence[Lane], reached: Iterable[Reached], *, full: bool) ->
     `full`: it brought as much as it was asked for.
     """
     last: dict[int, Reached] = {}
+    fifo = lanes[0] if lanes and lanes[0].fifo else None  # which is alone in its claim
     for one in reached:
+        if fifo is not None and one.entry > 0:
+            fifo.passed += one.jobs
+        elif fifo is not None:
+            fifo.passed_in_front += one.jobs
         if one.entry not in last or last[one.entry].place < one.place:
             last[one.entry] = one
     # lanes are read in order, each front first: a full claim read all before its last row to their end, and none behind it

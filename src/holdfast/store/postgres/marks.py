@@ -9,6 +9,8 @@ behind the last row it took misses rows whose transaction drew its number early 
 The base may move up to a number once every transaction that could still write below it has ended. Each look pairs the number
 reached so far with `xnext`, a transaction id above all handed out so far; a later look whose `xmin` has come to it proves it,
 because a number is always drawn after its transaction got its id. What the look finds lowers the hint.
+
+Where nothing may be passed, in a `fifo` lane, claims start at the base too, as long as that is not far below the hint.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Working(Handle):
         given = _in_order(rows, numbers)
         claimed(
             lanes,
-            (Reached(row["entry"], max(row["places"]), row["last_ready_at"]) for row in rows),
+            (Reached(row["entry"], max(row["places"]), row["last_ready_at"], len(row["places"])) for row in rows),
             full=len(given) >= limit,
         )
         return given
