@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from holdfast.core.job import NewJob
+from holdfast.core.needs import needs_of
 from holdfast.core.outcome import Released
 from holdfast.store.conformance.world import settlement_of
 from holdfast.store.port import ClaimRequest, Worker
@@ -120,7 +121,7 @@ async def test_nothing_passes_what_was_given_back(postgres_url: str) -> None:
 
 
 def test_claims_do_not_walk_over_more_and_more_dead_rows() -> None:
-    lane = Lane(2, "line", 5, frozenset(), fifo=True)
+    lane = Lane(2, "line", 5, needs_of(()), fifo=True)
     lane.marks.took(1_000)
     assert (lane.numbers(), lane.starts()) == ((-2, 2), (0, 0))
     now = datetime.now(UTC)
