@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.core.health import MOST_PORTS, host_and_port
 from holdfast.errors import CENTURY, BadSetting
 from holdfast.store.port import MOST_SLOTS, Retention
 
@@ -29,7 +30,6 @@ SHARED_FILE: Final = "pyproject.toml"
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS: Final = ("console", "json")
 DAY: Final = 86_400.0
-MOST_PORTS: Final = 65_535
 SECRETS: Final = frozenset({"key", "admin_secret"})
 """Settings that are never shown."""
 
@@ -57,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds between two looks for work; `None`: every minute where notifications arrive, every second where none do."""
     shutdown_timeout: float = 30.0
     """Seconds that running jobs get to end when a worker is asked to stop."""
+    health: str | None = None
+    """`[HOST:]PORT` where a worker answers probes; `None`: nowhere."""
     log_level: str = "info"
     log_format: str = "console"
     retention_succeeded: float | None = 7 * DAY
@@ -275,6 +277,12 @@ def _port(value: object) -> int:
     return int(text)
 
 
+def _address(value: object) -> str:
+    text = str(value).strip()
+    host_and_port(text)
+    return text
+
+
 def _names(none: str) -> Callable[[object], tuple[str, ...]]:
     """Return a reader of names; `none` is what it says where there are none."""
 
@@ -344,6 +352,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "capabilities": _names("names no capability: leave it out"),
     "poll": _poll,
     "shutdown_timeout": _seconds,
+    "health": _address,
     "log_level": _one_of(*LOG_LEVELS),
     "log_format": _one_of(*LOG_FORMATS),
     "retention_succeeded": _retention,

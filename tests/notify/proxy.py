@@ -10,8 +10,9 @@ from urllib.parse import urlsplit, urlunsplit
 class Proxy:
     """Stands before a server. `freeze()` makes the connections of that moment carry nothing any more."""
 
-    def __init__(self, url: str, *, address: str = "127.0.0.1") -> None:
+    def __init__(self, url: str, *, address: str = "127.0.0.1", port: int = 0) -> None:
         self._parts = urlsplit(url)
+        self.port = port
         self._address = address
         """Where it listens."""
         self._server: asyncio.Server | None = None
@@ -20,10 +21,10 @@ class Proxy:
         self.url = ""
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, self._address, 0)
-        port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._serve, self._address, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
         who = self._parts.netloc.rpartition("@")[0]
-        where = f"{self._address}:{port}"
+        where = f"{self._address}:{self.port}"
         self.url = urlunsplit(self._parts._replace(netloc=f"{who}@{where}" if who else where))
         return self
 

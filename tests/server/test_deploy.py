@@ -5,20 +5,27 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast import connect
+from holdfast import Holdfast
 from holdfast.core.figures import Figure
 from holdfast.core.states import Event
+from holdfast.runtime.exposing import COUNTED, LEVELS
 from holdfast.server.metrics import exposition
+from holdfast.store.port import Beat, Worker
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "holdfast.json"
 RULES = ROOT / "deploy" / "prometheus" / "holdfast.rules.yml"
+PAGE = ROOT / "docs" / "guides" / "watching.md"
 NAME = re.compile(r"\bholdfast_\w+")
 LABEL = re.compile(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)")
 
@@ -40,13 +47,27 @@ def expressions() -> list[str]:
     return [*asked, *chosen, *(rule["expr"] for rule in rules())]
 
 
-async def known() -> set[str]:
-    store = connect("memory://")
-    await store.open()
+async def told() -> list[Metric]:
+    """Return what a server tells of a store with one job, one worker and one of everything that it counts."""
+    app = Holdfast("memory://")
+
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    store = app.client().store
+    await app.client().open()
+    await work.enqueue()
     await store.measure([Figure(queue="q", task="t", event=Event.SUCCEED, count=1)])
+    await store.register(Worker(id=UUID(int=1), name="w"))
+    counted = {f"{name}:one" if label else name: 1 for name, (label, _) in COUNTED.items()} | dict.fromkeys(LEVELS, 1)
+    await store.beat(Beat(worker=UUID(int=1), counters=json.dumps(counted)))
     text, _ = await exposition(store)
-    families = list(text_string_to_metric_families(text.decode()))
-    await store.close()
+    await app.close()
+    return list(text_string_to_metric_families(text.decode()))
+
+
+async def known() -> set[str]:
+    families = await told()
     names = {family.name for family in families} | {sample.name for family in families for sample in family.samples}
     return names | {f"{name}_total" for name in names}
 
@@ -55,6 +76,16 @@ async def test_every_figure_that_is_asked_for_exists() -> None:
     asked = {name for text in expressions() for name in NAME.findall(text)}
     assert asked
     assert asked <= await known()
+
+
+async def test_the_page_tells_of_every_metric_what_the_server_tells() -> None:
+    def row(family: Metric) -> str:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        (labels,) = {tuple(label for label in sample.labels if label != "le") for sample in family.samples}
+        return f"| `{name}` | {family.type} | {', '.join(labels)} | {family.documentation} |"
+
+    written = [line for line in PAGE.read_text().splitlines() if line.startswith("| `holdfast_")]
+    assert written == [row(family) for family in await told()]
 
 
 def test_every_label_that_is_asked_for_exists() -> None:

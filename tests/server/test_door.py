@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -240,17 +239,3 @@ def test_an_open_server_is_for_this_machine_alone() -> None:
         assert httpx2.get(f"{served.api}/server", verify=False).status_code == 200
         answer = httpx2.get(f"{served.api}/server", headers={"Host": "evil.example"}, verify=False)
     assert (answer.status_code, answer.json()["error"]) == (403, "forbidden")
-
-
-def test_health_asks_for_no_key_and_tells_of_a_store_that_is_away(ask: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert httpx2.get(f"{ask.served.url}/health/live", verify=False).json() == {"ok": True, "checks": []}
-    ready = httpx2.get(f"{ask.served.url}/health/ready", verify=False)
-    assert (ready.status_code, ready.json()) == (200, {"ok": True, "checks": [{"name": "store", "ok": True}]})
-
-    async def never() -> None:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr("holdfast.server.health.IN_TIME", 0.05)
-    monkeypatch.setattr(ask.store, "now", never)
-    ready = httpx2.get(f"{ask.served.url}/health/ready", verify=False)
-    assert (ready.status_code, ready.json()["checks"][0]["ok"]) == (503, False)

@@ -99,6 +99,7 @@ SPOKEN = [
     port.EventView(event=Event.CLAIM, at=AT, state=State.RUNNING, attempt=1),
     port.QueueView(name="q", counts=COUNTS, oldest_waiting=1.5),
     port.Stats([port.TaskCounts("q", "t", COUNTS)], {"q": 1.5}),
+    port.Storage(4096, None),
     port.Promoted(1, frozenset({"q"}), 2.5),
     port.Reaped(ID, "t", "q", 1, ID, WRITE),
     port.Pruned(3, ID),

@@ -39,6 +39,7 @@ class Holdfast(Declaring):
         retry_share: float = 0.2,
         shutdown_timeout: float = 30.0,
         exit_when_blocked: bool = False,
+        health: str | None = None,
         retention: Retention | None = None,
         counters: Counters | None = None,
     ) -> RunningWorker:
@@ -47,7 +48,7 @@ class Holdfast(Declaring):
         `queues` limits it to some queues. `capabilities` are what it has that some jobs require. `prefetch` lets it hold
         more short jobs than it has slots. `delay` is a rest after each claim. `poll` is how often it looks for itself: every
         minute while hints arrive and every second otherwise. `retention` says how long it lets ended jobs stand, instead of
-        the app's.
+        the app's. `health` is the `[HOST:]PORT` where it answers probes over HTTP; `worker.health()` says the same here.
         """
         from holdfast import __version__  # noqa: PLC0415  a circle otherwise
         from holdfast.runtime.worker import RunningWorker  # noqa: PLC0415  only workers need all of it
@@ -70,6 +71,7 @@ class Holdfast(Declaring):
             retry_share=retry_share,
             shutdown_timeout=shutdown_timeout,
             exit_when_blocked=exit_when_blocked,
+            health=health,
         )
         return RunningWorker(self.world(retention), options, counters)
 

@@ -22,6 +22,7 @@ def worker(
     log_format: str | None = None,
     log_level: str | None = None,
     shutdown_timeout: str | None = None,
+    health: str | None = None,
     server: str | None = None,
     key: str | None = None,
 ) -> int:
@@ -54,6 +55,8 @@ def worker(
         debug, info, warning, error or critical.
     shutdown_timeout
         How long running jobs may take to end: 30s, 5m.
+    health
+        [HOST:]PORT where it answers /health/live, /health/ready and /metrics: 8080, 0.0.0.0:8080. 0 is any port that is free.
     server
         Take jobs over HTTP from this Holdfast server, instead of from the app's own store: https://jobs.example.com.
     key
@@ -68,6 +71,7 @@ def worker(
         "log_format": log_format,
         "log_level": log_level,
         "shutdown_timeout": shutdown_timeout,
+        "health": health,
         "server": server,
         "key": key,
     }

@@ -40,6 +40,7 @@ async def _serve(app: Holdfast, loaded: Loaded, name: str | None) -> None:
         poll=settings.poll,
         shutdown_timeout=settings.shutdown_timeout,
         retention=loaded.retention,
+        health=settings.health,
         exit_when_blocked=True,  # this process does nothing else: a new one serves better than a stuck one
     )
     if (around := embedding.get()) is None or not around.keeps_logs:

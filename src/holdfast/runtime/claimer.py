@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.health import Pulse
 from holdfast.core.outcome import Released
 from holdfast.core.settle import settle
 from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable, UnknownWorker
@@ -63,6 +64,7 @@ class Claimer:
         take: Callable[[Sequence[Claimed], float], None],
         held: Callable[[], set[Lease]],
     ) -> None:
+        self.pulse = Pulse("claimer")
         self._claims = claims
         self._store = base.store
         self._environment = base.environment
@@ -110,13 +112,16 @@ class Claimer:
         while not self._stop.is_set():
             self._wake.clear()
             now = self._environment.monotonic()
+            self.pulse.came(now)
             if now >= next_look:
                 self._look = True
             room = self._room() if self.enabled else 0
             if room <= 0:
+                self.pulse.waits()
                 await self._wake.wait()
                 continue
             if not (more or self._look):
+                self.pulse.rest = next_look - now
                 await wait_for_event(self._wake, next_look - now)
                 continue
             # while claims bring work the store knows nearly enough, and looking costs: hints are heeded now and then
@@ -146,7 +151,9 @@ class Claimer:
             if hurry and 0 < taken < room:
                 await asyncio.sleep(0)  # what was waited for starts before it is seen to what else there is
             elif taken and self._claims.delay:
+                self.pulse.rest = self._claims.delay
                 await wait_for_event(self._stop, self._claims.delay)
+        self.pulse.waits()
         if self._unsure:
             await self._last_give_back()
 
@@ -188,7 +195,7 @@ class Claimer:
             await self._store.register(self._claims.worker)
             self._look = True  # at once again, as somebody whom the store knows: what waits there may be hinted at no more
             return 0
-        self._backoff.succeeded()
+        self._backoff.answered()
         if claimed:
             self._counters.add(count.CLAIMED, len(claimed))
             self._take(claimed, asked_at)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from holdfast.core.abort import AbortReason, reason_of
+from holdfast.core.health import Pulse
 from holdfast.core.states import State
 from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable, UnknownWorker
 from holdfast.runtime import counters as count
@@ -64,10 +65,13 @@ class Heartbeat:
         abort: Callable[[Attempt, AbortReason], None],
         heed: Callable[[Signal], None],
     ) -> None:
+        self.pulse = Pulse("heartbeat")
+        self.guard_pulse = Pulse("guard")
         self._worker = worker
         self._make_store = make_store
         self._held = held
         self._environment = base.environment
+        self._outage = base.outage
         self._backoff = base.outage.backoff()
         self._counters = base.counters
         self._notifier = base.notifier
@@ -79,6 +83,7 @@ class Heartbeat:
         self._wake = asyncio.Event()
         self._guard_wake = asyncio.Event()
         self._stopping = False
+        self._ended = False
         self._urgent = False
         self._peeking = False
         self._peek_at = 0.0
@@ -89,6 +94,11 @@ class Heartbeat:
         """Until then nothing runs out of time that was held when all of it was last looked at. Of the heartbeat's thread."""
         self._new_in_time_until = math.inf
         """The same of what was claimed since. Lowered on the worker's event loop."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether its thread runs, unless it was asked to end."""
+        return not self._ended or self._stopping
 
     def start(self) -> None:
         """Start the thread."""
@@ -145,6 +155,7 @@ class Heartbeat:
                 group.create_task(self._beats(store))
                 group.create_task(self._guards(store))
         finally:
+            self._ended = True
             await store.close()
 
     async def _beats(self, store: Store) -> None:
@@ -152,6 +163,7 @@ class Heartbeat:
         while not self._stopping:
             self._wake.clear()
             self._sleeps_until = math.inf  # before looking: what is claimed meanwhile must wake it
+            self.pulse.came(self._environment.monotonic())
             try:
                 if not opened:
                     await self._in_time(store.open(), self._at_stake())
@@ -168,8 +180,11 @@ class Heartbeat:
             else:
                 self._backoff.succeeded()
                 rest = self._until_next()
-            self._sleeps_until = self._environment.monotonic() + rest
+            now = self._environment.monotonic()
+            self.pulse.came(now, rest)
+            self._sleeps_until = now + rest
             await wait_for_event(self._wake, rest)
+        self.pulse.waits()
         if opened:
             await self._last_beat(store)
 
@@ -235,6 +250,7 @@ class Heartbeat:
         except UnknownWorker:
             await store.register(self._worker)
             return
+        self._outage.heard()
         self._beat_at = now + BEAT * (0.9 + 0.2 * self._environment.random())
         with suppress(RuntimeError):  # the worker's event loop is closed
             self._worker_loop.call_soon_threadsafe(self._heed, signal)
@@ -266,6 +282,7 @@ class Heartbeat:
     async def _extend(self, store: Store, attempts: Sequence[Attempt], given_up_at: float) -> None:
         asked_at = self._environment.monotonic()
         answers = await self._in_time(store.extend([attempt.lease for attempt in attempts]), given_up_at - asked_at)
+        self._outage.heard()
         self._counters.add(count.HEARTBEATS)
         for attempt, answer in zip(attempts, answers, strict=True):
             reason = reason_of(answer.hold)
@@ -286,11 +303,15 @@ class Heartbeat:
         while not self._stopping:
             self._guard_wake.clear()
             self._guard_sleeps_until = math.inf  # before looking: what is claimed meanwhile must wake it
+            self.guard_pulse.came(self._environment.monotonic())
             rest = self._guard()
             await self._watchdog.check(store, list(self._held.values()))
-            if rest is not None:
+            if rest is None:
+                self.guard_pulse.waits()
+            else:
                 self._guard_sleeps_until = self._environment.monotonic() + rest
             await wait_for_event(self._guard_wake, rest)
+        self.guard_pulse.waits()
 
     def _guard(self) -> float | None:
         """Stop what ran out of time; returns when to look again, `None` while nothing is held.

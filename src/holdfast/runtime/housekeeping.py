@@ -64,6 +64,7 @@ class Reaper:
     async def tick(self) -> float | None:
         """Reap a batch; returns at once for more."""
         reaped = await self._store.reap(BATCH, tasks=self._tasks, up_for=self._outage.undisturbed())
+        self._outage.heard()
         self._figures.reaped(reaped)
         for one in reaped:
             self._counters.add(count.RECOVERED, label=one.write.event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ class Outage:
         self._environment = environment
         self._lock = threading.Lock()
         self._since: float | None = None
-        self._last = 0.0
+        self._last = -math.inf
         self._answered: float | None = None
         """When the store first answered again after the last failure."""
         self._noted = False
@@ -41,11 +42,22 @@ class Outage:
         """Whether the store has answered in the midst of the outage, and failed again."""
         self._back_since: float | None = None
         """When the last outage was over that lasted."""
+        self._heard = -math.inf
+        """When the store last answered anybody."""
 
     @property
     def going_on(self) -> bool:
         """Whether the store was unreachable when last tried."""
         return self._since is not None and self._answered is None
+
+    def unheard(self) -> float | None:
+        """Return for how many seconds the store has said nothing; `None`: it failed when last asked, or never answered."""
+        heard = self._heard
+        return None if self._last >= heard else self._environment.monotonic() - heard
+
+    def heard(self) -> None:
+        """Note that the store answered somebody just now."""
+        self._heard = self._environment.monotonic()
 
     def undisturbed(self) -> float | None:
         """Return for how many seconds the store has been within reach; `None`: there was no outage that lasted.
@@ -118,3 +130,8 @@ class Backoff:
         """Note that the store answers."""
         self._failures = 0
         self._outage.succeeded()
+
+    def answered(self) -> None:
+        """Note that the store has just answered: a loop may also succeed because it had nothing to ask."""
+        self._outage.heard()
+        self.succeeded()

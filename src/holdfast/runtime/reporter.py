@@ -8,6 +8,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from holdfast.core.health import Pulse
 from holdfast.errors import SchemaError, StaleLease, StoreUnavailable
 from holdfast.runtime import counters as count
 from holdfast.store.port import Checkpoint, LogLine, Progress, Settled, StageMark
@@ -36,6 +37,7 @@ class Reporter:
     """Writes reports under the leases of their jobs. A refused one means that the lease is lost: `lost` is told."""
 
     def __init__(self, base: Base, lost: Callable[[Lease], None]) -> None:
+        self.pulse = Pulse("reporter")
         self._store = base.store
         self.environment = base.environment
         self._backoff = base.outage.backoff()
@@ -123,6 +125,7 @@ class Reporter:
             self._hurry.clear()
             upto = self._noted
             await self._write()
+            self.pulse.waits()
             self._written = upto
             self._flushed()
 
@@ -192,6 +195,7 @@ class Reporter:
     ) -> list[Answered]:
         while True:
             sent = requests(items)
+            self.pulse.came(self.environment.monotonic())
             try:
                 answers = await write(sent)
             except (StoreUnavailable, SchemaError) as error:
@@ -205,7 +209,7 @@ class Reporter:
                     return [answer for one in items for answer in await self._until_answered(kind, write, [one], requests)]
                 logger.exception("a report (%s) cannot be written; it is dropped", kind)
                 return [error]
-            self._backoff.succeeded()
+            self._backoff.answered()
             for request, answer in zip(sent, answers, strict=True):
                 if answer is Settled.STALE:
                     self._counters.add(count.STALE, label=kind)

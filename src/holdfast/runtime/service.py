@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from holdfast.core.health import Pulse
 from holdfast.errors import SchemaError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Service:
     ) -> None:
         self.name = name
         self.interval = keeper.interval
+        self.pulse = Pulse(name)
         self._tick = keeper.tick
         self._environment = base.environment
         self._backoff = base.outage.backoff()
@@ -61,8 +63,11 @@ class Service:
         """Tick until stopped."""
         while not self._stopping:
             self._wake.clear()
+            self.pulse.came(self._environment.monotonic())
             delay = await self._once()
+            self.pulse.came(self._environment.monotonic(), delay)
             await wait_for_event(self._wake, delay)
+        self.pulse.waits()
 
     async def _once(self) -> float:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.health import Pulse
 from holdfast.core.outcome import Failed
 from holdfast.core.states import Event
 from holdfast.errors import BadJob, HoldfastError, KeyBusy, SchemaError, StoreUnavailable
@@ -52,6 +53,7 @@ class Settler:
     """
 
     def __init__(self, base: Base, confirmed: Callable[[Sequence[Attempt]], None]) -> None:
+        self.pulse = Pulse("settler")
         self._store = base.store
         self._environment = base.environment
         self._backoff = base.outage.backoff()
@@ -114,6 +116,7 @@ class Settler:
         self._batches.discard(batch)
         if not self._waiting and not self._batches:
             self._idle.set()
+            self.pulse.waits()
         self._wake.set()
 
     async def stop(self, timeout: float) -> None:
@@ -138,6 +141,7 @@ class Settler:
     async def _write(self, settlements: Sequence[Settlement]) -> Sequence[Answered]:
         """Write settlements until the store answers; `None` for those that were given up."""
         while not self._is_given_up():
+            self.pulse.came(self._environment.monotonic())
             try:
                 answers = await self._store.settle(settlements)
             except asyncio.CancelledError:
@@ -154,7 +158,7 @@ class Settler:
                     return [answer for one in settlements for answer in await self._write([one])]
                 return [_refused(settlements[0], error)]
             else:
-                self._backoff.succeeded()
+                self._backoff.answered()
                 return answers
         logger.warning("%d outcome(s) could not be written: the leases will lapse", len(settlements))
         return [None] * len(settlements)

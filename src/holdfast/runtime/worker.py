@@ -20,6 +20,7 @@ from holdfast.runtime.attempt import STOP_GRACE
 from holdfast.runtime.base import Base
 from holdfast.runtime.claimer import Claimer, Claims
 from holdfast.runtime.counters import MemoryCounters
+from holdfast.runtime.endpoint import Endpoint
 from holdfast.runtime.entry import prepare
 from holdfast.runtime.figures import Measurer
 from holdfast.runtime.heartbeat import Heartbeat
@@ -29,6 +30,7 @@ from holdfast.runtime.outage import Outage
 from holdfast.runtime.scheduler import Scheduler
 from holdfast.runtime.service import Service
 from holdfast.runtime.slots import Slots
+from holdfast.runtime.vitals import Stage, Vitals
 from holdfast.runtime.watchdog import Watchdog
 from holdfast.store.port import WORKER_TEXT_LIMIT, Worker, WorkerKind
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
 
+    from holdfast.core.health import WorkerHealth
     from holdfast.notify.port import Hint
     from holdfast.runtime.counters import Counters
     from holdfast.runtime.entry import Entry
@@ -62,6 +65,7 @@ class RunningWorker:
         self.options = options
         self.counters: Counters = MemoryCounters() if counters is None else counters
         self._world = world
+        self._vitals = Vitals(world.environment)
         self._stack = AsyncExitStack()
         self._stopping = asyncio.Lock()
         self._used = self._stopped = False
@@ -112,6 +116,13 @@ class RunningWorker:
             logging.shutdown()
             os._exit(EXIT_STUCK)
 
+    def health(self) -> WorkerHealth:
+        """Return whether it lives and whether it is ready, each with its checks. From any thread.
+
+        From another thread than its own it takes up to a second while the event loop is blocked.
+        """
+        return self._vitals.health(self._vitals.silence())
+
     def ask_to_stop(self) -> None:
         """Ask it to drain; asked again, it aborts what still runs."""
         if self._stop_asked.is_set():
@@ -129,6 +140,7 @@ class RunningWorker:
         async with self._stopping:
             if self._stopped:
                 return
+            self._vitals.stage = Stage.DRAINING
             self._tell("worker_stopping")
             self._claimer.stop()
             await asyncio.wait({self._claiming})
@@ -142,6 +154,7 @@ class RunningWorker:
             await self._heartbeat.stop()
             await self._sign_off()
             self._stopped = True
+            self._vitals.stage = Stage.STOPPED
             self._end_asked.set()
             self._tell("worker_stopped")
             logger.info("worker %s stopped", self.options.name)
@@ -164,18 +177,25 @@ class RunningWorker:
         self._slots.settler.give_up()
         self._heartbeat.halt()
         self._stopped = True
+        self._vitals.stage = Stage.STOPPED
         self._end_asked.set()
 
     # starting
 
     async def _start(self) -> None:
         world, options = self._world, self.options
+        outage = Outage(world.environment)
+        self._vitals.begin(outage)
+        if options.health is not None:
+            endpoint = Endpoint(options.health, options.name, self._vitals, self.counters)
+            self._stack.push_async_callback(endpoint.stop)
+            endpoint.start(world.environment)
         store = world.make_store()
         self._stack.push_async_callback(store.close)
         await store.open()
         notifier = world.make_notifier()
         self._stack.push_async_callback(notifier.close)
-        self._base = Base(store, notifier, world.environment, Outage(world.environment), self.counters, world.make_caller)
+        self._base = Base(store, notifier, world.environment, outage, self.counters, world.make_caller)
         self._stack.enter_context(kept_logs())
         for lifespan in world.lifespans:
             await self._stack.enter_async_context(lifespan())
@@ -190,9 +210,12 @@ class RunningWorker:
             capabilities=options.capabilities,
         )
         await store.register(self.worker)
+        outage.heard()
+        self._vitals.registered = True
         self._make_parts(entries)
         await notifier.listen(self._hinted)
         await self._run_parts()
+        self._vitals.stage = Stage.WORKING
         self._tell("worker_started")
         logger.info("%s", self._greeting())
         if self._world.remote and any(task.options_declared.cron is not None for task in self._world.tasks.values()):
@@ -233,6 +256,8 @@ class RunningWorker:
         if options.prefetch:
             keepers["prefetch"] = slots
         self._services = {name: Service(name, keeper, base) for name, keeper in keepers.items()}
+        services = (service.pulse for service in self._services.values())
+        self._vitals.watch(self._claimer, self._heartbeat, [slots.settler.pulse, slots.reporter.pulse, *services])
 
     def _housekeeping(self, entries: Mapping[str, Entry]) -> dict[str, Keeper]:
         base = self._base

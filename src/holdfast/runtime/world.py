@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence  # noqa: TC003  dataclas
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.health import host_and_port
 from holdfast.errors import BadSetting
 from holdfast.runtime.base import no_callers
 
@@ -38,6 +39,8 @@ class WorkerOptions:
     shutdown_timeout: float = 30.0
     exit_when_blocked: bool = False
     capabilities: tuple[str, ...] = ()
+    health: str | None = None
+    """`[HOST:]PORT` where it answers probes; `None`: nowhere."""
 
     def __post_init__(self) -> None:
         """Refuse what could not work."""
@@ -55,6 +58,11 @@ class WorkerOptions:
             raise BadSetting(f"retry_share must be from 0 to 1, not {self.retry_share}")
         if self.queues is not None and not self.queues:
             raise BadSetting("queues is empty: leave it out to serve every queue")
+        if self.health is not None:
+            try:
+                host_and_port(self.health)
+            except ValueError as error:
+                raise BadSetting(f"health {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

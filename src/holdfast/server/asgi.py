@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from holdfast.runtime.worker import RunningWorker
     from holdfast.server.alerts.target import Target
     from holdfast.store.port import Retention, Store
 
@@ -87,6 +88,8 @@ def create_server(
     alerting = Alerting(app.beside(), context, alerts) if alerts else None
     api = Api(context, None if keeping is None else keeping.figures)
 
+    hosted: list[RunningWorker] = []
+
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
@@ -101,14 +104,14 @@ def create_server(
             if alerting is not None:
                 await stack.enter_async_context(alerting)
             if worker is not None:
-                await stack.enter_async_context(app.worker(**worker))
+                hosted.append(await stack.enter_async_context(app.worker(**worker)))
             yield
 
     dashboard = Dashboard(context)
     door.sessions = dashboard.sessions.principal
     routes = [
         *api.routes(),
-        *health_routes(context, keeping),
+        *health_routes(context, keeping, hosted),
         *metrics_routes(context, keeping),
         *dashboard.routes,
     ]

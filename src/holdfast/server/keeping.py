@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.health import BOUND, Check, moves
 from holdfast.runtime.base import Base
 from holdfast.runtime.counters import MemoryCounters
 from holdfast.runtime.figures import Figures, Measurer
@@ -66,9 +67,14 @@ class Keeping:
         await asyncio.gather(*self._running.values(), return_exceptions=True)
         await self._measurer.finish()
 
-    def dead(self) -> list[str]:
-        """Return the loops that do not run."""
-        return [name for name in self._services if name not in self._running or self._running[name].done()]
+    def checks(self, now: float) -> list[Check]:
+        """Tell of each loop whether it runs and moves, at this time (monotonic)."""
+        return [self._check(name, service, now) for name, service in self._services.items()]
+
+    def _check(self, name: str, service: Service, now: float) -> Check:
+        if name not in self._running or self._running[name].done():
+            return Check(name, ok=False, detail="it does not run")
+        return moves(service.pulse, now, BOUND)
 
     def _hinted(self, hint: Hint) -> None:
         if hint.anything or hint.later:

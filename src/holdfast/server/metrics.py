@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.exposition import choose_encoder
 from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.core.figures import BOUNDS, summed
 from holdfast.core.states import State
-from holdfast.runtime import counters as count
-from holdfast.server.api.serving import told
+from holdfast.runtime.exposing import counted, told
+from holdfast.server.api import serving
 from holdfast.server.api.table import forbidden, unauthorized
 from holdfast.server.principal import Right
 from holdfast.store.port import Grain, WorkerState
@@ -32,22 +30,6 @@ if TYPE_CHECKING:
     from holdfast.server.principal import Principal
     from holdfast.store.port import FigureView, QueueView, Stats, Store, WorkerView
 
-COUNTED: Final = {
-    count.HEARTBEATS: ("", "Signs of life that a worker gave."),
-    count.HEARTBEAT_FAILURES: ("", "Signs of life that found no answer."),
-    count.RECOVERED: ("reason", "Jobs whose lease had lapsed and that this worker settled."),
-    count.RETRIES: ("code", "Failures that another attempt follows."),
-    count.CONFLICTS: ("", "Claims that came back empty although there had been a hint of work."),
-    count.STALE: ("kind", "Writes that were refused because the lease was no longer this worker's."),
-    count.CLAIMED: ("", "Jobs that a worker claimed."),
-    count.SETTLED: ("event", "Attempts that a worker ended."),
-}
-"""What workers count, with the name of its label."""
-LEVELS: Final = {
-    count.CONCURRENT: "Jobs that a worker runs now.",
-    count.HINTED: "Whether hints of other processes reach a worker; 0: it finds new jobs by polling alone.",
-}
-
 
 def metrics_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]:
     """Return `/metrics`, for whoever may look."""
@@ -58,7 +40,7 @@ def metrics_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]
             own = {} if keeping is None else keeping.counters.snapshot()
             text, kind = await exposition(context.store, request.headers.get("accept", ""), own)
         except Exception as error:  # noqa: BLE001  told in one shape, as everywhere
-            return told(error)
+            return serving.told(error)
         return Response(text, headers={"content-type": kind})
 
     return [Route("/metrics", metrics, methods=["GET"], name="metrics")]
@@ -75,14 +57,11 @@ def _check(principal: Principal | None) -> None:
 async def exposition(store: Store, accept: str = "", own: Mapping[str, int] | None = None) -> tuple[bytes, str]:
     """Return all figures in the form that the caller accepts, and its content type. `own` is what this server counted."""
     read = Read(await store.stats(), await store.queues(), await store.workers(), await store.figures(Grain.ALL), own or {})
-    registry = CollectorRegistry()
-    registry.register(read)
-    encode, content_type = choose_encoder(accept)
-    return encode(registry), content_type
+    return told(read.collect(), accept)
 
 
 class Read:
-    """What was read at one moment, as a collector."""
+    """What was read at one moment."""
 
     def __init__(
         self,
@@ -147,18 +126,7 @@ class Read:
             if state is not WorkerState.OFFLINE:
                 known.add_metric([state], states[state])
         yield known
-        counts = self._counts(online)
-        for name, (label, text) in COUNTED.items():
-            family = CounterMetricFamily(f"holdfast_worker_{name}", text, labels=["worker", label] if label else ["worker"])
-            for worker, own in counts.items():
-                _add(family, worker, own, name, label)
-            yield family
-        for name, text in LEVELS.items():
-            level = GaugeMetricFamily(f"holdfast_worker_{name}", text, labels=["worker"])
-            for worker, own in counts.items():
-                if name in own:
-                    level.add_metric([worker], own[name])
-            yield level
+        yield from counted(self._counts(online))
 
     def _counts(self, online: Sequence[WorkerView]) -> dict[str, Counter[str]]:
         """Return what workers counted, by their names: those of one name count together."""
@@ -168,16 +136,6 @@ class Read:
         if self._own:
             found["server"].update(self._own)
         return dict(sorted(found.items()))
-
-
-def _add(family: CounterMetricFamily, worker: str, counts: Mapping[str, int], name: str, label: str) -> None:
-    """Add the counts of one name: under each of its labels, or all together where it has none."""
-    some = {key.partition(":")[2]: value for key, value in counts.items() if key.partition(":")[0] == name}
-    if not label:
-        family.add_metric([worker], sum(some.values()))
-        return
-    for what, value in sorted(some.items()):
-        family.add_metric([worker, what], value)
 
 
 def _numbers(text: str) -> dict[str, int]:

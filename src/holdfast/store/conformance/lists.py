@@ -302,3 +302,14 @@ class Lists(Subject):
 
         with pytest.raises(ValueError, match=str(blocker)):
             await world.waiter(blocker)
+
+    # storage
+
+    async def test_what_the_store_takes_and_has_left_are_bytes_or_unknown(self, world: World) -> None:
+        before = await world.store.storage()
+        await world.enqueue(*world.jobs(100))
+        after = await world.store.storage()
+
+        for storage in (before, after):
+            assert all(size is None or size > 0 for size in (storage.bytes_used, storage.bytes_free))
+        assert (before.bytes_used is None) == (after.bytes_used is None)

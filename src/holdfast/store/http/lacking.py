@@ -156,6 +156,10 @@ class Lacking:
         """Refuse."""
         raise lacks("stats")
 
+    async def storage(self) -> NoReturn:
+        """Refuse."""
+        raise lacks("storage")
+
     async def rewind(self, seconds: float) -> NoReturn:
         """Refuse."""
         raise lacks("rewind")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.states import State
 from holdfast.store.memory.handle import Handle
-from holdfast.store.port import AttemptView, JobView, Page, QueueView, Stats, TaskCounts
+from holdfast.store.port import AttemptView, JobView, Page, QueueView, Stats, Storage, TaskCounts
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -134,6 +134,10 @@ class Looking(Handle):
         """Return exact counts and oldest waits."""
         tasks = [TaskCounts(queue, task, _above_zero(counts)) for (queue, task), counts in sorted(self.data.counts.items())]
         return Stats([row for row in tasks if row.counts], self._oldest_waiting())
+
+    async def storage(self) -> Storage:
+        """Return nothing: memory is shared with everything else."""
+        return Storage()
 
     def _oldest_waiting(self) -> dict[str, float]:
         now, waits = self.environment.now(), dict[str, float]()

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         Reaped,
         ScheduleView,
         Stats,
+        Storage,
         WorkerView,
     )
 
@@ -434,6 +435,10 @@ class Store(Protocol):
 
     async def stats(self) -> Stats:
         """Return exact counts and oldest waits. Cheap whatever the tables hold."""
+        ...
+
+    async def storage(self) -> Storage:
+        """Return how much room there is. Asks the store itself: raises `SchemaError` where its schema is another by now."""
         ...
 
     # testing

@@ -353,6 +353,13 @@ class Stats(msgspec.Struct, frozen=True):
         return self.count(*TERMINAL)
 
 
+class Storage(msgspec.Struct, frozen=True):
+    """How much room a store takes, and how much there is for more; `None` where nobody can say."""
+
+    bytes_used: int | None = None
+    bytes_free: int | None = None
+
+
 class Promoted(msgspec.Struct, frozen=True):
     """What a promotion did: how many jobs became ready, in which queues, and when the next one is due."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.states import State
-from holdfast.store.port import Page, QueueView, Stats, TaskCounts
+from holdfast.store.port import Page, QueueView, Stats, Storage, TaskCounts
+from holdfast.store.postgres import schema as schemas
 from holdfast.store.postgres import views
 from holdfast.store.postgres.due import LONG_AGO
 from holdfast.store.postgres.handle import Handle, most
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast.store.port import AttemptView, EventView, JobFilter, JobView, LogView
+    from holdfast.store.postgres.connection import Connection
 
 
 class Looking(Handle):
@@ -96,3 +98,13 @@ class Looking(Handle):
             if (since := lane.oldest()) is not None:
                 oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), (now - since).total_seconds())
         return Stats([TaskCounts(queue, task, found) for (queue, task), found in counts.items() if found], oldest)
+
+    async def storage(self) -> Storage:
+        """Return the size of the database. What is free on the disk of its server nobody can ask for."""
+
+        async def work(connection: Connection) -> int:
+            await schemas.check(connection, self._schema, self._db.target, create=False)
+            size: int = await connection.fetchval("SELECT pg_database_size(current_database())")
+            return size
+
+        return Storage(await self._db.run(work))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.job import policy_of
 from holdfast.core.needs import needs_of, required
 from holdfast.core.states import TERMINAL, TRANSITIONS, Event, State
-from holdfast.store.port import AttemptView, EventView, JobView, Page, QueueView, Stats, TaskCounts
+from holdfast.store.port import AttemptView, EventView, JobView, Page, QueueView, Stats, Storage, TaskCounts
+from holdfast.store.sqlite import schema
 from holdfast.store.sqlite._sql import in_chunks, sql
 from holdfast.store.sqlite.values import error_of, moment, moment_or_none, names_of, stamp, uuid_of, uuid_or_none
 
@@ -264,3 +267,11 @@ def stats(connection: sqlite3.Connection, now: int) -> Stats:
         counts.setdefault((queue, task), {})[State(state)] = count
     waits = {queue: (now - ready_at) / 1_000_000 for queue, ready_at in connection.execute(sql("stats.oldest"))}
     return Stats([TaskCounts(queue, task, by_state) for (queue, task), by_state in counts.items()], waits)
+
+
+def storage(connection: sqlite3.Connection, path: str) -> Storage:
+    """Return the size of the file with its log, and what is free on its file system; raises where the schema is another."""
+    schema.check(schema.version(connection, path), path)
+    files = (Path(path), Path(f"{path}-wal"))
+    used = sum(file.stat().st_size for file in files if file.exists())
+    return Storage(used, shutil.disk_usage(Path(path).absolute().parent).free)

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         Signal,
         StageMark,
         Stats,
+        Storage,
         Worker,
         WorkerView,
     )
@@ -526,6 +527,10 @@ class SqliteStore:
     async def stats(self) -> Stats:
         """Return exact counts and oldest waits."""
         return await self._read(lambda connection: looking.stats(connection, self._now()))
+
+    async def storage(self) -> Storage:
+        """Return the size of the file, and what is free on its file system."""
+        return await self._read(lambda connection: looking.storage(connection, self.path))
 
     # testing
 

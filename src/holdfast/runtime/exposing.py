@@ -1,0 +1,76 @@
+"""What workers count, as Prometheus reads it. Needs prometheus-client: imported only where figures are asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+
+from holdfast.runtime import counters as count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from prometheus_client.metrics_core import Metric
+
+COUNTED: Final = {
+    count.HEARTBEATS: ("", "Signs of life that a worker gave."),
+    count.HEARTBEAT_FAILURES: ("", "Signs of life that found no answer."),
+    count.RECOVERED: ("reason", "Jobs whose lease had lapsed and that this worker settled."),
+    count.RETRIES: ("code", "Failures that another attempt follows."),
+    count.CONFLICTS: ("", "Claims that came back empty although there had been a hint of work."),
+    count.STALE: ("kind", "Writes that were refused because the lease was no longer this worker's."),
+    count.CLAIMED: ("", "Jobs that a worker claimed."),
+    count.SETTLED: ("event", "Attempts that a worker ended."),
+}
+"""What workers count, with the name of its label."""
+LEVELS: Final = {
+    count.CONCURRENT: "Jobs that a worker runs now.",
+    count.HINTED: "Whether hints of other processes reach a worker; 0: it finds new jobs by polling alone.",
+}
+
+
+class Collected:
+    """Metrics that are made already, as a collector."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterator[Metric]:
+        """Go through them."""
+        yield from self._metrics
+
+
+def told(metrics: Iterable[Metric], accept: str) -> tuple[bytes, str]:
+    """Return metrics in the form that the caller accepts, and its content type."""
+    registry = CollectorRegistry()
+    registry.register(Collected(metrics))
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+def counted(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+    """Go through the metrics of workers, given what each of them counted by its name."""
+    for name, (label, text) in COUNTED.items():
+        family = CounterMetricFamily(f"holdfast_worker_{name}", text, labels=["worker", label] if label else ["worker"])
+        for worker, own in counts.items():
+            _add(family, worker, own, name, label)
+        yield family
+    for name, text in LEVELS.items():
+        level = GaugeMetricFamily(f"holdfast_worker_{name}", text, labels=["worker"])
+        for worker, own in counts.items():
+            if name in own:
+                level.add_metric([worker], own[name])
+        yield level
+
+
+def _add(family: CounterMetricFamily, worker: str, counts: Mapping[str, int], name: str, label: str) -> None:
+    """Add the counts of one name: under each of its labels, or all together where it has none."""
+    some = {key.partition(":")[2]: value for key, value in counts.items() if key.partition(":")[0] == name}
+    if not label:
+        family.add_metric([worker], sum(some.values()))
+        return
+    for what, value in sorted(some.items()):
+        family.add_metric([worker, what], value)
