@@ -119,6 +119,7 @@ def create_server(
         settings=own,
         door=door,
         version=__version__,
+        alerts=tuple(alerts),
     )
     keeping = None
     if housekeeping:

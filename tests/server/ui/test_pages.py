@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.core.lease import Lease
 
 WORLD = SystemEnvironment()
-PAGES = ("/", "/jobs", "/queues", "/workers", "/schedules", "/chains", "/audit", "/keys")
+PAGES = ("/", "/jobs", "/queues", "/workers", "/schedules", "/chains", "/alerts", "/audit", "/keys")
 
 
 def new(task: str = "mail.send", **options: Any) -> NewJob:
