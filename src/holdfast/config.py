@@ -35,6 +35,9 @@ SECRETS: Final = frozenset({"key", "admin_secret"})
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_PREFIX_PATH: Final = re.compile(r"(?:/(?!\.+(?:/|$))[A-Za-z0-9._~-]+)*")
+_YES: Final = ("true", "yes", "on", "1")
+_NO: Final = ("false", "no", "off", "0")
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 
 
@@ -78,6 +81,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 7878
     admin_secret: str | None = None
     """Whoever knows it is an admin of the server."""
+    prefix: str = ""
+    """The path that a server is reached under; empty: the root."""
+    secure_cookies: bool = False
+    """Whether a server's cookies are for HTTPS alone."""
+    redact: tuple[str, ...] = ()
+    """Names of fields of args and results that the dashboard never shows, besides those that look like secrets."""
 
     @property
     def retention(self) -> Retention:
@@ -163,6 +172,14 @@ def duration(value: object) -> float:
     if not 0 <= seconds <= CENTURY:
         raise ValueError(f"{value!r} is no duration: use a number of seconds or 500ms, 30s, 5m, 1h30m, 7d, 2w")
     return seconds
+
+
+def path_prefix(value: object) -> str:
+    """Return the path that a server is reached under, without a slash at its end; empty: the root. Raises `ValueError`."""
+    text = value.strip().removesuffix("/") if isinstance(value, str) else None
+    if text is None or not _PREFIX_PATH.fullmatch(text):
+        raise ValueError(f"must be a path such as /jobs (letters, digits, - . _ ~ between slashes), not {value!r}")
+    return text
 
 
 def _plain_number(text: str) -> float:
@@ -283,6 +300,13 @@ def _address(value: object) -> str:
     return text
 
 
+def _yes_or_no(value: object) -> bool:
+    word = str(value).strip().lower()
+    if word not in _YES + _NO:
+        raise ValueError(f"must be true or false, not {value!r}")
+    return word in _YES
+
+
 def _names(none: str) -> Callable[[object], tuple[str, ...]]:
     """Return a reader of names; `none` is what it says where there are none."""
 
@@ -365,6 +389,9 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "host": _text,
     "port": _port,
     "admin_secret": _text,
+    "prefix": path_prefix,
+    "secure_cookies": _yes_or_no,
+    "redact": _names("names no field: leave it out"),
 }
 
 

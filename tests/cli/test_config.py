@@ -56,6 +56,14 @@ def test_pyproject_is_read_where_there_is_no_file_of_our_own(tmp_path: Path) -> 
         ('health = "here"', r"health must be \[HOST:\]PORT"),
         ("health = 65536", "with a port from 0"),
         ("health = true", r"health must be \[HOST:\]PORT"),
+        ('prefix = "jobs"', "prefix must be a path such as /jobs"),
+        ('prefix = "/a/../b"', "prefix must be a path such as /jobs"),
+        ('prefix = "/a//b"', "prefix must be a path such as /jobs"),
+        ('prefix = "/a b"', "prefix must be a path such as /jobs"),
+        ("prefix = 3", "prefix must be a path such as /jobs"),
+        ('secure_cookies = "maybe"', "secure_cookies must be true or false, not 'maybe'"),
+        ("redact = 3", "redact must be names such as"),
+        ('redact = ","', "redact names no field"),
         ("url = 3", "url must be a text"),
         ("url = ", "holdfast.toml is not valid TOML"),
     ],
@@ -90,6 +98,25 @@ def test_never_keeps_jobs_for_ever(tmp_path: Path) -> None:
     assert load({"retention_failed": "never"}, folder=tmp_path, environment={}).settings.retention_failed is None
 
 
+@pytest.mark.parametrize(
+    ("text", "prefix"), [("/jobs", "/jobs"), ("/jobs/", "/jobs"), ("/a/b-c.d", "/a/b-c.d"), ("/", ""), ("", "")]
+)
+def test_a_prefix_is_a_path_without_a_slash_at_its_end(tmp_path: Path, text: str, prefix: str) -> None:
+    assert load({"prefix": text}, folder=tmp_path, environment={}).settings.prefix == prefix
+
+
+def test_what_the_dashboard_is_told_comes_from_file_environment_and_flags(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text('prefix = "/file"\nsecure_cookies = true\nredact = ["iban", "tax_id"]\n')
+    settings = load(folder=tmp_path, environment={}).settings
+    assert (settings.prefix, settings.secure_cookies, settings.redact) == ("/file", True, ("iban", "tax_id"))
+    environment = {"HOLDFAST_PREFIX": "/env", "HOLDFAST_SECURE_COOKIES": "no", "HOLDFAST_REDACT": "iban, name"}
+    settings = load(folder=tmp_path, environment=environment).settings
+    assert (settings.prefix, settings.secure_cookies, settings.redact) == ("/env", False, ("iban", "name"))
+    flags = {"prefix": "/flag", "secure_cookies": True, "redact": "card"}
+    settings = load(flags, folder=tmp_path, environment=environment).settings
+    assert (settings.prefix, settings.secure_cookies, settings.redact) == ("/flag", True, ("card",))
+
+
 def test_config_shows_each_value_with_its_origin(
     cli: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +130,9 @@ def test_config_shows_each_value_with_its_origin(
     assert rows["prefetch"] == ["5", "holdfast.toml:1"]
     assert rows["url"] == ["postgresql://me:***@host/db", "HOLDFAST_URL"]
     assert rows["concurrency"] == ["20", "default"]
+    assert rows["prefix"] == ["-", "default"]
+    assert rows["secure_cookies"] == ["no", "default"]
+    assert rows["redact"] == ["none", "default"]
     shown = cli("config", "--json").json
     assert shown["settings"]["url"] == {"value": "postgresql://me:***@host/db", "origin": "HOLDFAST_URL"}
     assert shown["file"] == "holdfast.toml"

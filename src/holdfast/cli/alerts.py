@@ -5,8 +5,6 @@ import base64
 import secrets
 from datetime import UTC, datetime
 
-import msgspec
-
 import holdfast
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common, run
@@ -15,10 +13,10 @@ from holdfast.config import load
 from holdfast.core.spans import span
 from holdfast.errors import Fatal, Retryable
 from holdfast.finding import NotThere
-from holdfast.server.alerts.delivering import QUEUE, TASK, send
+from holdfast.server.alerts.delivering import QUEUE, TASK, send, told_of
 from holdfast.server.alerts.kinds import Alert, AlertKind
 from holdfast.server.alerts.target import SECRET, Target, targets_of
-from holdfast.store.port import JobFilter, JobView, Store
+from holdfast.store.port import JobFilter, Store
 
 BYTES = 32
 COLUMNS = (Column("target"), Column("host"), Column("form"), Column("events", shrinks=True), Column("cooldown", right=True))
@@ -66,8 +64,9 @@ def log(*, limit: int = 20, common: Common = COMMON) -> None:
             output.print_json({"deliveries": [output.fields(view) for view in page.jobs]})
             return
         rows = [
-            (str(view.id), output.when(view.created_at, now), *_told(view)[:2], view.shown, view.attempt, _told(view)[2])
+            (str(view.id), output.when(view.created_at, now), told.target, told.kind, view.shown, view.attempt, told.text)
             for view in page.jobs
+            for told in [told_of(view)]
         ]
         output.print_table(DELIVERIES, rows, empty="nothing was delivered yet")
 
@@ -113,12 +112,3 @@ def secret() -> None:
 
 def _events(target: Target) -> str:
     return "all" if set(target.events) == set(AlertKind) else ", ".join(target.events)
-
-
-def _told(view: JobView) -> tuple[str, str, str]:
-    """Return to whom, which kind and what a delivery tells."""
-    found = msgspec.json.decode(view.args)
-    texts = list(found.values()) if isinstance(found, dict) else found
-    target = next((one for one in texts if isinstance(one, str)), "-")
-    alert = next((one for one in texts if isinstance(one, dict)), {})
-    return target, str(alert.get("kind", "-")), str(alert.get("text", ""))

@@ -166,8 +166,10 @@ def config(*, common: Common = COMMON) -> None:
 
 
 def _shown(name: str, value: object) -> object:
-    if value is None:
+    if value is None or value == "":
         return {"queues": "all", "poll": "auto"}.get(name, "never" if name.startswith("retention") else "-")
     if isinstance(value, (tuple, dict)):
         return ",".join(value) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return span(value) if isinstance(value, float) else value

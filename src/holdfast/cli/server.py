@@ -14,6 +14,9 @@ def server(
     port: int | None = None,
     open: Yes = False,  # noqa: A002  the name of the flag
     worker: Yes = False,
+    prefix: str | None = None,
+    secure_cookies: Yes = False,
+    redact: str | None = None,
     log_format: str | None = None,
     log_level: str | None = None,
 ) -> int:
@@ -39,12 +42,30 @@ def server(
         Let everybody in who reaches it: on a loopback address alone.
     worker
         Run the app's jobs in this process too.
+    prefix
+        The path that it is reached under, such as /jobs: behind a proxy that passes paths on as they are.
+    secure_cookies
+        Have browsers send the dashboard's cookies over HTTPS alone: behind a proxy that speaks it.
+    redact
+        Names of fields of args and results that the dashboard never shows, separated by commas.
     log_format
         console or json; logs go to standard error.
     log_level
         debug, info, warning, error or critical.
     """
-    found = load({"app": app, "url": url, "host": host, "port": port, "log_format": log_format, "log_level": log_level})
+    found = load(
+        {
+            "app": app,
+            "url": url,
+            "host": host,
+            "port": port,
+            "prefix": prefix,
+            "secure_cookies": secure_cookies or None,
+            "redact": redact,
+            "log_format": log_format,
+            "log_level": log_level,
+        }
+    )
     from holdfast.cli.serving import run_server  # noqa: PLC0415  not needed for --help
 
     run_server(found, app=app, is_open=open, worker=worker)

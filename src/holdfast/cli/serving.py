@@ -34,7 +34,15 @@ def run_server(loaded: Loaded, *, app: str | None, is_open: bool, worker: bool) 
     given = loaded.settings
     served = load_app(app or given.app) if app or worker else store_url(given.url)
     url = served if isinstance(served, str) else served.url
-    settings = ServerSettings(host=given.host, port=given.port, admin_secret=given.admin_secret, open=is_open)
+    settings = ServerSettings(
+        host=given.host,
+        port=given.port,
+        admin_secret=given.admin_secret,
+        open=is_open,
+        prefix=given.prefix,
+        secure_cookies=given.secure_cookies,
+        redacted=given.redact,
+    )
     secret = None
     if asyncio.run(with_store(url, lambda store: _needs_secret(store, settings), create=True)):
         secret = new_secret()
@@ -45,7 +53,7 @@ def run_server(loaded: Loaded, *, app: str | None, is_open: bool, worker: bool) 
     server = create_server(served, settings, retention=loaded.retention, worker=options if worker else None, alerts=alerts)
     running = Running(server)
     with closing(listening(settings.host, settings.port)) as sock:
-        note(f"holdfast server on {url_of(sock)} ({without_password(url)})")
+        note(f"holdfast server on {url_of(sock, settings.prefix)} ({without_password(url)})")
         if secret is not None:
             note(f"the admin secret of this run: {secret}")
         with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -29,7 +29,8 @@ from holdfast.store.port import Role
 from holdfast.wire.problems import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -39,12 +40,50 @@ if TYPE_CHECKING:
     from holdfast.store.port import Retention, Store
 
 
+NOT_STARTED: Final = "this server is mounted in another program, which has not started it"
+HOW_TO_START: Final = """enter it in the lifespan of that program, for a mounted application's own is not run by itself:
+
+    async with server.running():
+        yield
+
+Web servers without a lifespan (daphne, Django's runserver) start nothing: use one that has it, such as uvicorn."""
+
+
 class Server(Starlette):
     """The application. `context` is what its parts share, `close` has requests that wait answer before it is stopped."""
 
     context: Context
     api: Api
     dashboard: Dashboard
+    opened: Callable[[], AbstractAsyncContextManager[None]]
+    """Opens what it works with, and closes it again."""
+    _entered = False
+    _runs = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve for as long as the block lasts, once: the store is open, the house kept, alerts sent and jobs run.
+
+        A web server that is given this application enters it by itself. A program that mounts it enters it in its own lifespan;
+        until then every request is answered with 503 and why.
+        """
+        if self._entered:
+            raise BadSetting("this server was started before, and one is started once: make another with create_server()")
+        self._entered = True
+        async with self.opened():
+            self._runs = True
+            try:
+                yield
+            finally:
+                self._runs = False
+                self.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or say why that cannot be."""
+        if scope["type"] == "http" and not self._runs:
+            await _not_started(scope)(scope, receive, send)
+            return
+        await super().__call__(scope, receive, send)
 
     def close(self) -> None:
         """Have every request that waits answer now: before the web server waits for them."""
@@ -61,7 +100,7 @@ def create_server(
     housekeeping: bool = True,
     alerts: Sequence[Target] = (),
 ) -> Server:
-    """Return the server of a store. Nothing is opened before it starts.
+    """Return the server of a store. Nothing is opened before it starts: by a web server, or by `server.running()`.
 
     With an app, its schedules are fired here too; `worker` runs its jobs in this process, with these options of `app.worker`.
     `housekeeping=False` leaves all of that to workers beside the database. `alerts` says where trouble is told.
@@ -81,6 +120,7 @@ def create_server(
         settings=own,
         door=door,
         version=__version__,
+        alerts=tuple(alerts),
     )
     keeping = None
     if housekeeping:
@@ -91,7 +131,7 @@ def create_server(
     hosted: list[RunningWorker] = []
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    async def opened() -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(store.close)
             await store.open()
@@ -115,12 +155,12 @@ def create_server(
         *metrics_routes(context, keeping),
         *dashboard.routes,
     ]
-    server = Server(
+    server: Server = Server(
         routes=[Mount(own.prefix, routes=routes)] if own.prefix else routes,
-        lifespan=lifespan,
+        lifespan=lambda _: server.running(),
         exception_handlers={HTTPException: _not_served, TooMany: _too_many},
     )
-    server.context, server.api, server.dashboard = context, api, dashboard
+    server.context, server.api, server.dashboard, server.opened = context, api, dashboard, opened
     if own.open:
         server.add_middleware(OnlyHere)
     return server
@@ -144,17 +184,17 @@ async def check_access(store: Store, settings: ServerSettings) -> None:
 
 
 class OnlyHere:
-    """Refuses requests that a page from elsewhere has its browser send here under another name, while everybody is let in."""
+    """Where everybody is let in: refuses what other machines send, and what a page from elsewhere has a browser send."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request that names this machine."""
-        if scope["type"] == "http" and not _names_this_machine(dict(scope["headers"]).get(b"host", b"").decode("latin-1")):
+        if scope["type"] == "http" and not _is_from_here(scope):
             problem = Problem(
                 error="forbidden",
-                message="this server is open to this machine alone, and was asked for by another name",
+                message="this server is open to this machine alone, and was asked from another or by another name",
                 fix="use http://127.0.0.1, or start it without --open",
             )
             await problem_response(403, problem)(scope, receive, send)
@@ -162,9 +202,23 @@ class OnlyHere:
         await self._app(scope, receive, send)
 
 
+def _is_from_here(scope: Scope) -> bool:
+    """Tell whether a request names this machine, and reached an address of it that no other can reach."""
+    local = scope.get("server")  # where the connection ended: a program that mounts this may listen anywhere
+    reached = local is None or _names_this_machine(str(local[0]))
+    return reached and _names_this_machine(dict(scope["headers"]).get(b"host", b"").decode("latin-1"))
+
+
 def _names_this_machine(host: str) -> bool:
     name = host[1 : host.index("]")] if host.startswith("[") and "]" in host else host.rpartition(":")[0] or host
     return name in LOOPBACK_NAMES or is_loopback(name)
+
+
+def _not_started(scope: Scope) -> Response:
+    """Say that nobody has started the server: to programs as a problem, to people in words."""
+    if f"{ROOT}/" in scope["path"]:
+        return problem_response(503, Problem(error="unavailable", message=NOT_STARTED, fix=HOW_TO_START))
+    return PlainTextResponse(f"{NOT_STARTED[0].upper()}{NOT_STARTED[1:]}.\n\nFix: {HOW_TO_START}\n", 503)
 
 
 async def _not_served(request: Request, error: Exception) -> Response:

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.requests import HTTPConnection
 
     from holdfast.core.environment import Environment
     from holdfast.notify.port import Notifier
+    from holdfast.server.alerts.target import Target
     from holdfast.server.principal import Principal
     from holdfast.server.settings import ServerSettings
     from holdfast.store.port import Store
@@ -37,3 +40,5 @@ class Context:
     settings: ServerSettings
     door: Door
     version: str
+    alerts: Sequence[Target] = ()
+    """Where alerts are sent from here."""

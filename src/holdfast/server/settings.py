@@ -6,6 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.config import path_prefix
 from holdfast.errors import BadSetting
 
 LOOPBACK_NAMES: Final = frozenset({"localhost"})
@@ -23,7 +24,7 @@ class ServerSettings:
     open: bool = False
     """Whether everybody who reaches it may do everything: on a loopback address alone."""
     prefix: str = ""
-    """The path that it is mounted under, without a slash at its end."""
+    """The path that it is reached under, without a slash at its end. Not for a server that another program mounts."""
     secure_cookies: bool = False
     """Whether cookies are for HTTPS alone: set it behind a proxy that speaks HTTPS."""
     redacted: tuple[str, ...] = ()
@@ -38,7 +39,13 @@ class ServerSettings:
     """Seconds that a claim may wait for jobs."""
 
     def __post_init__(self) -> None:
-        """Refuse what would leave the door open."""
+        """Refuse what would leave the door open, and a prefix that no request could match."""
+        try:
+            normal = path_prefix(self.prefix)
+        except ValueError as error:
+            raise BadSetting(f"prefix {error}") from None
+        if normal != self.prefix:
+            raise BadSetting(f"prefix must be {normal!r}, without a slash at its end, not {self.prefix!r}")
         if self.admin_secret is not None and len(self.admin_secret) < SHORTEST_SECRET:
             raise BadSetting(
                 f"the admin secret must have at least {SHORTEST_SECRET} characters: make one with `holdfast keys secret`"

@@ -69,7 +69,8 @@ def place() -> Iterator[Place]:
 def opened(stack: ExitStack, settings: ServerSettings) -> Place:
     """Return the dashboard of an empty store; its admin has logged in."""
     server = make("memory://", settings)
-    client = stack.enter_context(TestClient(server, headers=OWN, follow_redirects=False))
+    base = "http://127.0.0.1" if settings.open else "http://testserver"
+    client = stack.enter_context(TestClient(server, base, headers=OWN, follow_redirects=False))
     if not settings.open:
         assert client.post(f"{settings.prefix}/login", data={"secret": SECRET}).status_code == 303
     return Place(server, client)

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from holdfast.core.states import Event, State
 from holdfast.errors import StoreUnavailable
 from holdfast.server.settings import ServerSettings
 from holdfast.store.port import Role, Worker
+from tests.server.ui.alerting import TARGETS, alerted
 from tests.server.ui.browser import ARGS, axe, chromium
 from tests.server.ui.serving import SECRET, Served, new_key, served
 from tests.server.ui.world import Shop, shop
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-IMAGES = Path(__file__).parents[3] / "docs" / "images"
+ROOT = Path(__file__).parents[3]
+IMAGES = ROOT / "docs" / "images"
+PLACES = {str(Path(__file__).parent): "/srv/shop", str(ROOT): "/srv", sys.prefix: "/usr", sys.base_prefix: "/usr"}
+"""Paths of the machine that the tests run on, and what pictures show instead of them."""
 HOSTILE = (
     "<img src=x onerror=document.title='owned'>",
     "\u202etxet desrever\u202c",
@@ -374,8 +379,9 @@ def test_everything_can_be_done_by_keyboard(stage: Stage) -> None:
     page.wait_for_load_state()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.keyboard.press("t")
-    for title in ("Overview", "Queues", "Workers", "Schedules", "Chains", "Audit"):
-        page.keyboard.type(f"g{title[0].lower()}")
+    keys = {"o": "Overview", "q": "Queues", "w": "Workers", "s": "Schedules", "c": "Chains", "l": "Alerts", "a": "Audit"}
+    for key, title in keys.items():
+        page.keyboard.type(f"g{key}")
         expect(page.locator("h1")).to_have_text(title)
         page.wait_for_load_state()
 
@@ -413,6 +419,8 @@ def furnish(stage: Stage) -> dict[str, str]:
         await new_key(store, "ci", Role.CLIENT)
         await new_key(store, "ada", Role.OPERATOR, queues=("mail", "video"))
         await chain.result(timeout=10)
+        stage.serving.server.context.alerts = TARGETS
+        await alerted(store)
         return {
             "overview": "/",
             "jobs": "/jobs",
@@ -425,6 +433,7 @@ def furnish(stage: Stage) -> dict[str, str]:
             "chains": "/chains",
             "chain": f"/chains/{chain.id}",
             "blocked-chain": f"/chains/{blocked.id}",
+            "alerts": "/alerts",
             "audit": "/audit",
             "keys": "/keys",
             "nothing": f"/jobs/{'0' * 8}-0000-7000-8000-{'0' * 12}",
@@ -442,6 +451,27 @@ def furnished(shown: Stage) -> Iterator[dict[str, str]]:
     shown.open("furnished:end")
     stop()
     shown.do(shown.serving.store.resume("reports"))
+
+
+def picture(page: Page, name: str) -> None:
+    """Write the picture of a page, without any path of this machine: taken anew where the page has just been told anew."""
+    for _ in range(10):
+        page.evaluate(
+            """(places) => {
+                const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+                while (texts.nextNode()) {
+                    let text = texts.currentNode.data;
+                    for (const [path, instead] of places) text = text.replaceAll(path, instead);
+                    if (text !== texts.currentNode.data) texts.currentNode.data = text;
+                }
+            }""",
+            list(PLACES.items()),
+        )
+        shot, text = page.screenshot(), page.locator("body").inner_text()
+        if not any(path in text for path in (*PLACES, str(Path.home()))):
+            (IMAGES / f"dashboard-{name}.png").write_bytes(shot)
+            return
+    raise AssertionError(f"{name} shows where the tests run")
 
 
 def test_no_page_has_a_barrier_or_an_error(stage: Stage, furnished: dict[str, str], request: pytest.FixtureRequest) -> None:
@@ -463,7 +493,7 @@ def test_no_page_has_a_barrier_or_an_error(stage: Stage, furnished: dict[str, st
             found += [f"{name}, {theme}: {one['id']} {one['nodes'][0]['target']} {one['help']}" for one in answer["violations"]]
             if pictures and name not in UNPICTURED:
                 page.wait_for_timeout(400)
-                (IMAGES / f"dashboard-{name}{'-dark' if theme == 'dark' else ''}.png").write_bytes(page.screenshot())
+                picture(page, f"{name}{'-dark' if theme == 'dark' else ''}")
         page.emulate_media(color_scheme="light")
     stage.heard[:] = [text for text in stage.heard if "404" not in text]
     assert found == []
@@ -477,7 +507,7 @@ def test_the_login_has_no_barrier(stage: Stage, browser: Browser, request: pytes
     page.evaluate(axe())
     assert page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"] == []
     if request.config.getoption("--screenshots"):
-        (IMAGES / "dashboard-login.png").write_bytes(page.screenshot())
+        picture(page, "login")
     context.close()
 
 
@@ -489,7 +519,7 @@ def test_pages_fit_a_narrow_screen(stage: Stage, furnished: dict[str, str], requ
         page.goto(f"{stage.url}{path}")
         widths[name] = page.evaluate("document.documentElement.scrollWidth")
         if request.config.getoption("--screenshots") and name == "overview":
-            (IMAGES / "dashboard-narrow.png").write_bytes(page.screenshot())
+            picture(page, "narrow")
     stage.heard[:] = [text for text in stage.heard if "404" not in text]
     assert {name: width for name, width in widths.items() if width > NARROW["width"]} == {}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
+from starlette.testclient import TestClient
 
 from holdfast.core.figures import EMPTY, Figure
 from holdfast.core.job import NewJob
@@ -25,12 +26,10 @@ from tests.server.ui.conftest import OWN, Place, opened
 from tests.server.ui.serving import SECRET, new_key
 
 if TYPE_CHECKING:
-    from starlette.testclient import TestClient
-
     from holdfast.core.lease import Lease
 
 WORLD = SystemEnvironment()
-PAGES = ("/", "/jobs", "/queues", "/workers", "/schedules", "/chains", "/audit", "/keys")
+PAGES = ("/", "/jobs", "/queues", "/workers", "/schedules", "/chains", "/alerts", "/audit", "/keys")
 
 
 def new(task: str = "mail.send", **options: Any) -> NewJob:
@@ -356,6 +355,8 @@ def test_an_open_server_answers_to_the_names_of_its_own_machine() -> None:
         assert place.client.get("/", headers={"Host": "127.0.0.1:7878"}).status_code == 200
         assert place.client.get("/", headers={"Host": "localhost"}).status_code == 200
         assert place.client.get("/", headers={"Host": "rebound.example.org"}).status_code == 403
+        elsewhere = TestClient(place.server, "http://192.0.2.7")
+        assert elsewhere.get("/", headers={"Host": "127.0.0.1"}).status_code == 403
 
 
 # -- steering --------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast import Holdfast, Job, Task
     from holdfast.server.alerts.target import Target
+    from holdfast.store.port import JobView
 
 QUEUE: Final = "holdfast"
 """The queue of Holdfast's own jobs."""
@@ -37,6 +38,23 @@ class Delivery(msgspec.Struct, frozen=True):
 
     status: int
     milliseconds: float
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a delivery tells, and to whom."""
+
+    target: str
+    kind: str
+    text: str
+
+
+def told_of(view: JobView) -> Told:
+    """Return what a delivery tells, by its args; those of a job that only pretends to be one may be anything."""
+    found = msgspec.json.decode(view.args)
+    parts = list(found.values()) if isinstance(found, dict) else found if isinstance(found, list) else []
+    target = next((one for one in parts if isinstance(one, str)), "-")
+    alert = next((one for one in parts if isinstance(one, dict)), {})
+    return Told(target, str(alert.get("kind", "-")), str(alert.get("text", "")))
 
 
 def deliveries(app: Holdfast, targets: Mapping[str, Target], version: str) -> Task[[str, Alert, datetime], Delivery]:

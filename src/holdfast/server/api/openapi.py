@@ -28,8 +28,8 @@ STATUSES: Final = {
 _REF: Final = "#/components/schemas/{name}"
 
 
-def document(version: str, prefix: str = "") -> dict[str, Any]:
-    """Return the document for a server of this version, mounted under `prefix`."""
+def document(version: str) -> dict[str, Any]:
+    """Return the document for a server of this version, at the root of where it is served."""
     types: list[type] = [Problem]
     for operation in OPERATIONS:
         types += [kind for kind in (operation.body, operation.answer) if kind is not None]
@@ -46,7 +46,7 @@ def document(version: str, prefix: str = "") -> dict[str, Any]:
             "version": version,
             "description": "Durable jobs over HTTP. Durations are milliseconds (`*_ms`), times ISO 8601 with a zone.",
         },
-        "servers": [{"url": prefix or "/"}],
+        "servers": [{"url": "/"}],
         "security": [{"key": []}],
         "paths": paths,
         "components": {

@@ -44,7 +44,7 @@ class Api:
         self._context = context
         self._ledger = Ledger(figures)
         self.hearing = Hearing(context.notifier)
-        self._document = msgspec.json.encode(document(context.version, context.settings.prefix))
+        self._document = document(context.version)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes, with the document that describes them."""
@@ -61,8 +61,9 @@ class Api:
         """Have every request that waits answer now."""
         self.hearing.close()
 
-    async def _openapi(self, _: Request) -> Response:
-        return Response(self._document, media_type=JSON)
+    async def _openapi(self, request: Request) -> Response:
+        where = {"servers": [{"url": request.scope.get("root_path") or "/"}]}
+        return Response(msgspec.json.encode(self._document | where), media_type=JSON)
 
     def _endpoint(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         decoder = None if operation.body is None else msgspec.json.Decoder(operation.body)

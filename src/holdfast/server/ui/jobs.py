@@ -33,7 +33,7 @@ async def jobs(visit: Visit) -> Response:
         if search.job is not None:
             found = await job_id(visit.store, search.job)
             return RedirectResponse(visit.link(f"/jobs/{found}"), status_code=HTTPStatus.SEE_OTHER)
-        rows, after, whole = await query.find(visit.store, search, visit.sees, limit=ROWS, after=_cursor(params.get("after")))
+        rows, after, whole = await query.find(visit.store, search, visit.sees, limit=ROWS, after=cursor(params.get("after")))
     except Mistake as mistake:
         flaw, search = str(mistake), query.parse("", now)
         rows, after, whole = [], None, True
@@ -62,7 +62,8 @@ async def jobs(visit: Visit) -> Response:
     )
 
 
-def _cursor(text: str | None) -> UUID | None:
+def cursor(text: str | None) -> UUID | None:
+    """Return a place in a list of jobs; `None`: its beginning. Raises `Mistake`."""
     if not text:
         return None
     try:

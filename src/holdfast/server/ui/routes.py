@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from holdfast.errors import BadSetting
 from holdfast.server.principal import Right
-from holdfast.server.ui import access, chains, fleet, job, jobs, overview, schedules, steering, streaming
+from holdfast.server.ui import access, alerts, chains, fleet, job, jobs, overview, schedules, steering, streaming
 from holdfast.server.ui.files import STATIC, files
 from holdfast.server.ui.frame import Ui, make_templates
 from holdfast.server.ui.live import Live
@@ -68,6 +68,8 @@ def _routes(ui: Ui) -> list[BaseRoute]:
         ui.page("/chains/{chain_id:uuid}", chains.chain),
         ui.page("/chains/{chain_id:uuid}/delete", chains.ask_delete, steer),
         ui.page("/chains/{chain_id:uuid}/{verb}", chains.steer_chain, steer, "POST"),
+        ui.page("/alerts", alerts.alerts),
+        ui.page("/alerts/{job_id:uuid}/redeliver", alerts.redeliver, Right.AUDIT, "POST"),
         ui.page("/audit", access.audit, Right.AUDIT),
         ui.page("/keys", access.keys, Right.KEYS),
         ui.page("/keys", access.add_key, Right.KEYS, "POST"),
