@@ -43,7 +43,8 @@ server = create_server(jobs, ServerSettings(admin_secret=SECRET, prefix="/jobs")
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
     """Holdfast has what is under /jobs, and the lifespan, which Django does not know; Django has the rest."""
-    own = scope["type"] == "lifespan" or f"{scope['path']}/".startswith("/jobs/")
+    path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+    own = scope["type"] == "lifespan" or f"{path}/".startswith("/jobs/")
     await (server if own else site)(scope, receive, send)
 
 

@@ -46,7 +46,7 @@ HOW_TO_START: Final = """enter it in the lifespan of that program, for a mounted
     async with server.running():
         yield
 
-Web servers without a lifespan (daphne, Django's runserver) start nothing: use one that has it, such as uvicorn."""
+Web servers without a lifespan (daphne) start nothing: use one that has it, such as uvicorn."""
 
 
 class Server(Starlette):
