@@ -144,3 +144,12 @@ def test_a_package_that_is_not_the_pinned_one_is_refused(
     with pytest.raises(RuntimeError, match="is not the package that was pinned"):
         build.fetch(tmp_path)
     assert not list(tmp_path.rglob("*.js"))
+
+
+def test_a_field_that_must_not_be_seen_is_not_seen_in_args_that_are_too_long_to_be_read() -> None:
+    args = json.dumps({"iban": "DE02120300000000202051", "rest": "x" * 10_000})
+    assert shown.one_line(args, ["iban"]) == f"{len(args):,} characters, with fields that are not shown"
+    assert "DE02" in shown.one_line(args, [])
+    deep = '{"iban": "DE02120300000000202051", "rest": ' + "[" * 5_000 + "]" * 5_000 + "}"
+    assert "DE02" not in shown.pretty(deep, ["iban"])
+    assert "DE02" not in shown.pretty(args, ["iban"])

@@ -79,22 +79,31 @@ def one_line(text: str | None, redacted: Iterable[str]) -> str:
     """Return JSON in one line, without secrets and cut to what a row has room for."""
     if text is None:
         return ""
+    names = frozenset(redacted)
     value, whole = _read(text[: SUMMARY * 20])
-    line = _flat(_veiled(value, frozenset(redacted))) if whole else redact(text[: SUMMARY * 2])
+    line = _flat(_veiled(value, names)) if whole else _unread(text, text[: SUMMARY * 2], names)
     return line if len(line) <= SUMMARY else line[: SUMMARY - 1] + "…"
 
 
 def pretty(text: str, redacted: Iterable[str]) -> Markup:
     """Return JSON for reading: laid out, coloured, its numbers as they are stored, without secrets."""
+    names = frozenset(redacted)
     value, whole = _read(text)
     if not whole:
-        return escape(_cut(redact(text)))
+        return escape(_cut(_unread(text, text, names)))
     out: list[Markup] = []
-    _lay_out(_veiled(value, frozenset(redacted)), 0, out)
+    _lay_out(_veiled(value, names), 0, out)
     laid = Markup("").join(out)
     if len(laid) > LONGEST * 8:
-        return escape(_cut(_flat(_veiled(value, frozenset(redacted)))))
+        return escape(_cut(_flat(_veiled(value, names))))
     return laid
+
+
+def _unread(text: str, part: str, names: frozenset[str]) -> str:
+    """Return a part of JSON that could not be read whole; nothing of it where it names a field that must not be seen."""
+    if any(f'"{name}"' in part for name in names):
+        return f"{len(text):,} characters, with fields that are not shown"
+    return redact(part)
 
 
 def plain(text: str) -> str:
