@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -274,13 +274,12 @@ async def test_workers_go_on_when_their_server_was_killed_and_no_job_is_lost_or_
     command = ("server", "--url", url, "--port", str(port), "--log-level", "error")
     app = Holdfast(url)
     async with app:
-        with (
-            process(*command, HOLDFAST_ADMIN_SECRET=SECRET) as first,
-            worker_of(served, SECRET),
-            worker_of(served, SECRET),
-        ):
-            short = remote_jobs.short
+        with ExitStack() as stack:
+            first = stack.enter_context(process(*command, HOLDFAST_ADMIN_SECRET=SECRET))
             await until(lambda: answers(served), "the server did not start")
+            for _ in range(2):  # only now: a worker that finds no server ends
+                stack.enter_context(worker_of(served, SECRET))
+            short = remote_jobs.short
             with remote_jobs.app.override(url):
                 handles = await remote_jobs.app.enqueue_many([short.call(number) for number in range(150)])
                 await remote_jobs.app.close()
