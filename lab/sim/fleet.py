@@ -44,6 +44,7 @@ class HereAdapters:
     """The adapters of whatever node runs now."""
 
     url = "memory://"
+    remote = False
 
     def store(self) -> Any:
         """Return a handle of that node on the simulated store."""

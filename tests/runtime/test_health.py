@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -163,15 +164,12 @@ async def test_another_thread_sees_that_the_event_loop_is_blocked_and_that_it_is
 
 
 async def test_a_worker_whose_store_is_away_lives_and_is_not_ready_until_it_is_back(postgres_url: str) -> None:
-    async with Proxy(postgres_url) as proxy:
-        app = Holdfast(f"{proxy.url}{'&' if '?' in proxy.url else '?'}schema=away")
-        try:
-            worker = app.worker()
-            await worker.__aenter__()
-        except BaseException:
-            await app.close()
-            raise
-    try:
+    async with AsyncExitStack() as stack:
+        async with Proxy(postgres_url) as proxy:
+            app = Holdfast(f"{proxy.url}{'&' if '?' in proxy.url else '?'}schema=away")
+            stack.push_async_callback(app.close)
+            worker = await stack.enter_async_context(app.worker())
+            assert worker.health().ready.ok
 
         async def unready() -> bool:
             assert worker.health().live.ok
@@ -184,9 +182,4 @@ async def test_a_worker_whose_store_is_away_lives_and_is_not_ready_until_it_is_b
         await until(unready, 60)
         async with Proxy(postgres_url, port=proxy.port):
             await until(ready, 60)
-            await worker.__aexit__(None, None, None)
-            await app.close()
-    except BaseException:
-        await worker.__aexit__(None, None, None)
-        await app.close()
-        raise
+            await stack.aclose()

@@ -15,7 +15,7 @@ from holdfast.store.port import Key, Role
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Coroutine, Iterator, Sequence
+    from collections.abc import Coroutine, Iterator, Mapping, Sequence
 
     from holdfast import Holdfast
     from holdfast.server.alerts.target import Target
@@ -55,11 +55,17 @@ class Told(Running):
 
 @contextmanager
 def serving(
-    url_or_app: str | Holdfast, *, port: int = 0, housekeeping: bool = True, alerts: Sequence[Target] = (), **settings: Any
+    url_or_app: str | Holdfast,
+    *,
+    port: int = 0,
+    housekeeping: bool = True,
+    alerts: Sequence[Target] = (),
+    worker: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> Iterator[Served]:
     """Serve a store until the block ends."""
     own = ServerSettings(**{"admin_secret": SECRET, **settings})
-    server = create_server(url_or_app, own, housekeeping=housekeeping, alerts=alerts)
+    server = create_server(url_or_app, own, housekeeping=housekeeping, alerts=alerts, worker=worker)
     up = threading.Event()
     running = Told(server, up)
     failed: list[BaseException] = []

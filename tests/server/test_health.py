@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from holdfast import Holdfast
+from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Role, Worker
 from tests.server.served import SECRET, Served, bearer, made_key, serving
@@ -140,6 +141,13 @@ def test_a_loop_that_is_stuck_makes_live_fail(monkeypatch: pytest.MonkeyPatch) -
 
         asyncio.run(until(is_named))
         _release(served)
+
+
+def test_a_worker_in_the_same_process_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Holdfast("memory://"), housekeeping=False, worker={}) as served:
+        assert got(served, "live") == (200, {"ok": True, "checks": [{"name": "worker", "ok": True}]})
+        monkeypatch.setattr(Heartbeat, "lives", False)
+        assert failing(got(served, "live")[1]) == {"worker": "heartbeat"}
 
 
 def _release(served: Served) -> None:
