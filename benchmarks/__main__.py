@@ -60,8 +60,9 @@ if TYPE_CHECKING:
     from benchmarks.contest import Contestant
     from benchmarks.roster import Roster
 
-ELSEWHERE = ("growth", "bloat", "leases", "memory", "cost", "pages", "charts", "page")
+FULL = ("growth", "bloat", "leases", "memory", "cost", "charts", "page")
 """Commands that are modules of their own, in the order in which `full` runs them."""
+ELSEWHERE = (*FULL, "pages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
     elif command in ELSEWHERE:
         return _elsewhere(command, rest)
     elif command == "full":
-        return max(_compare("peers", rest), *(_elsewhere(name, []) for name in ELSEWHERE))
+        return max(_compare("peers", rest), *(_elsewhere(name, []) for name in FULL))
     elif command in {"quick", "peers", "latency"}:
         return _compare(command, rest)
     else:
