@@ -29,6 +29,7 @@ SCANS = {
     "workers.workers": {"holdfast_worker"},  # from the newest on, to its limit
     "workers.held": {"holdfast_lease"},
     "mark_offline.silent": {"holdfast_worker"},  # those that are not offline
+    "beat.capable": {"holdfast_worker"},  # the same
     "revoke.held": {"holdfast_lease"},
     "keys.keys": {"holdfast_key"},  # as many as people have made
     "schedules.schedules": {"holdfast_schedule"},  # as many as the code names
@@ -78,7 +79,11 @@ def test_statement_finds_its_rows_by_an_index(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "index"),
-    [("workers.workers", "holdfast_worker_newest"), ("mark_offline.silent", "holdfast_worker_present")],
+    [
+        ("workers.workers", "holdfast_worker_newest"),
+        ("mark_offline.silent", "holdfast_worker_present"),
+        ("beat.capable", "holdfast_worker_present"),
+    ],
 )
 def test_workers_of_the_past_are_not_read(name: str, index: str) -> None:
     lines = plan(_sql.sql(name))
