@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast import Task
     from tests.faults.support import Fleet, WorkerProcess
 
-DEPOSITS = 1_000
+DEPOSITS = 500
 CARELESS = 400
 """Fewer: each kill makes some of them twice, so it does not take many to show it."""
 WORKERS = 2

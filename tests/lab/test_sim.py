@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[2]
-SEEDS = {"memory": range(850), "sqlite": range(850, 1000)}
+SEEDS = {"memory": range(950), "sqlite": range(950, 1000)}
 """Which are run each time; `./dev sim` runs any others."""
 AT_ONCE = 50
 SWEPT = {"memory": 37, "sqlite": 131}
