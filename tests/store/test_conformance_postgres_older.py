@@ -30,34 +30,20 @@ from holdfast.store.conformance.transactions import Transactions
 from holdfast.store.conformance.unique import UniqueKeys
 from holdfast.store.conformance.waiters import Waiters
 from holdfast.store.conformance.walk import Walks
-from tests.store.test_conformance_postgres import PostgresHarness
+from tests.store.test_conformance_postgres import PostgresHarness, broom, postgres_harness
 from tests.support.postgres import MAJORS
-from tests.support.sweeping import Broom
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.support.postgres import GivenServer, PostgresServer, PostgresServers
+
+__all__ = ["broom", "postgres_harness"]
+"""Fixtures that are the same for every version."""
 
 
 @pytest.fixture(scope="module", params=MAJORS[:-1], ids=lambda major: f"pg{major}")
 def postgres_server(request: pytest.FixtureRequest, postgres_servers: PostgresServers) -> PostgresServer | GivenServer:
     """A running server of each version but the newest."""
     return postgres_servers[request.param]
-
-
-@pytest.fixture(scope="module")
-def broom(postgres_url: str) -> Iterator[Broom]:
-    broom = Broom(postgres_url)
-    yield broom
-    broom.close()
-
-
-@pytest.fixture
-def postgres_harness(postgres_url: str, broom: Broom) -> Iterator[PostgresHarness]:
-    harness = PostgresHarness(postgres_url, broom)
-    yield harness
-    harness.check()
 
 
 class TestOlderPostgresStore(

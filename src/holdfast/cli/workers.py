@@ -1,5 +1,6 @@
 """`holdfast workers` and `schedules`: who works, and what is enqueued again and again."""
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -83,13 +84,7 @@ def disable(worker: str, /, *, common: Common = COMMON) -> None:
     worker
         Its id (whole, or short as `workers ls` shows it), or its name.
     """
-
-    async def work(store: Store) -> None:
-        view = await _find(store, worker)
-        await store.disable(view.worker.id, by=actor())
-        _told(view, "disabled", common)
-
-    run(common, work)
+    _steer(worker, lambda store, worker_id: store.disable(worker_id, by=actor()), "disabled", common)
 
 
 def enable(worker: str, /, *, common: Common = COMMON) -> None:
@@ -102,13 +97,7 @@ def enable(worker: str, /, *, common: Common = COMMON) -> None:
     worker
         Its id (whole, or short as `workers ls` shows it), or its name.
     """
-
-    async def work(store: Store) -> None:
-        view = await _find(store, worker)
-        await store.enable(view.worker.id, by=actor())
-        _told(view, "enabled", common)
-
-    run(common, work)
+    _steer(worker, lambda store, worker_id: store.enable(worker_id, by=actor()), "enabled", common)
 
 
 def drain(worker: str, /, *, common: Common = COMMON) -> None:
@@ -123,11 +112,16 @@ def drain(worker: str, /, *, common: Common = COMMON) -> None:
     worker
         Its id (whole, or short as `workers ls` shows it), or its name.
     """
+    _steer(worker, lambda store, worker_id: store.drain(worker_id, by=actor()), "draining", common)
+
+
+def _steer(worker: str, do: Callable[[Store, UUID], Awaitable[object]], word: str, common: Common) -> None:
+    """Find a worker, do something to it, and tell."""
 
     async def work(store: Store) -> None:
         view = await _find(store, worker)
-        await store.drain(view.worker.id, by=actor())
-        _told(view, "draining", common)
+        await do(store, view.worker.id)
+        _told(view, word, common)
 
     run(common, work)
 
