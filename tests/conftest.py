@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 settings.register_profile("holdfast", deadline=None)  # a busy machine is not a bug
 settings.load_profile("holdfast")
 
+MACHINE = Path(__file__).parent / "faults/machine"
 _left_out = pytest.StashKey[int]()
 
 
@@ -31,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
     parser.addoption("--screenshots", action="store_true", help="write the pictures of the dashboard into docs/images")
     parser.addoption("--rows", help="only the tests of some rows of the catalogue of faults, as 5,11 or all (see ./dev faults)")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even look for tests that only `./dev faults` runs: there are thousands."""
+    return True if collection_path == MACHINE and config.getoption("--rows") is None else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

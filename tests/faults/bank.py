@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from holdfast import Holdfast, Job
-from tests.faults.tasks import AT_ONCE
+from tests.faults.tasks import AT_ONCE, ENDLESS
 from tests.faults.tracing import URL, note
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def statement(url: str) -> str:
     return f"UPDATE balance SET amount = amount + 1 WHERE account = {'?' if is_file(url) else '$1'}"
 
 
-@app.task(retry=None, lease=2)
+@app.task(retry=ENDLESS, lease=2)
 async def deposit(account: int, *, job: Job) -> str:
     """Adds 1 in the job's own transaction."""
     async with job.transaction() as tx:
@@ -48,7 +48,7 @@ async def deposit(account: int, *, job: Job) -> str:
     return receipt
 
 
-@app.task(retry=None, lease=2)
+@app.task(retry=ENDLESS, lease=2)
 async def careless_deposit(account: int) -> str:
     """Adds 1 in a transaction of its own, and is settled later."""
     if is_file(app.url):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = Retry(max_attempts=3, initial=0.0)
 """Failures are followed by the next attempt without a rest: what is measured is recovery, not patience."""
+ENDLESS = Retry(max_attempts=None, initial=0.0)
+"""For jobs that may be struck again and again, and should not rest after it."""
 
 app = Holdfast(os.environ.get(URL, "memory://"))
 

@@ -14,14 +14,14 @@ from tests.faults.support import BUSY, chance, until
 if TYPE_CHECKING:
     from tests.faults.support import Fleet
 
-ROUNDS = 3
+ROUNDS = 2
 SHUTDOWN = 10.0
 
 
 @pytest.mark.row(41)
 async def test_a_deploy_costs_nothing(fleet: Fleet) -> None:
     rng = chance()
-    handles = await fleet.enqueue(*[tasks.nap.options(lease=10).call(rng.uniform(0.0, 0.5)) for _ in range(240)])
+    handles = await fleet.enqueue(*[tasks.nap.options(lease=10).call(rng.uniform(0.0, 0.5)) for _ in range(160)])
     options: dict[str, Any] = {"concurrency": 5, "prefetch": 5, "shutdown_timeout": SHUTDOWN}
     workers = [fleet.start(f"{name}-0", **options) for name in ("first", "second")]
     await fleet.working(*workers)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SEEDS = {"memory": range(950), "sqlite": range(950, 1000)}
 """Which are run each time; `./dev sim` runs any others."""
-AT_ONCE = 50
+AT_ONCE = 25
 SWEPT = {"memory": 37, "sqlite": 131}
 """Of how many callbacks one is tried each time; `./dev sim --sweep` tries all of them."""
 MOST = 1000
