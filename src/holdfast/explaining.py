@@ -301,7 +301,16 @@ def _served(situation: Situation) -> list[Reason]:
                 fix=f"start one that has: holdfast worker MODULE:APP --capabilities {','.join(view.requires)}",
             )
         ]
-    return _busy(situation, able)
+    staying = [one for one in able if one.draining_at is None]
+    if not staying:
+        return [
+            Reason(
+                code="draining",
+                text=f"the {len(able)} worker(s) that could run it drain: they finish what they run and claim nothing more",
+                fix="start another: holdfast worker MODULE:APP, or let one go on: holdfast workers enable ID",
+            )
+        ]
+    return _busy(situation, staying)
 
 
 def _busy(situation: Situation, able: Sequence[WorkerView]) -> list[Reason]:
@@ -323,9 +332,24 @@ def _busy(situation: Situation, able: Sequence[WorkerView]) -> list[Reason]:
             f"all {slots} slot(s) of the {len(able)} worker(s) that could run it are busy; up to {ahead} job(s) are ahead of it"
         )
         return [Reason(code="busy", text=text, fix="wait, or start another worker, or give it a higher --priority")]
+    if preferred := _preferred(situation, able):
+        return [preferred]
     free = slots - sum(one.running for one in able)
     text = f"nothing holds it back: {free} slot(s) are free, up to {ahead} job(s) are ahead of it; it should start any moment"
     return [Reason(code="next", text=text)]
+
+
+def _preferred(situation: Situation, able: Sequence[WorkerView]) -> Reason | None:
+    """Say for whom it is left, where somebody who has what it prefers is free."""
+    view = situation.view
+    waited = (situation.now - (view.run_at or view.created_at)).total_seconds()
+    for name, bound in view.prefers.items():
+        having = [one for one in able if name in one.worker.capabilities and one.state is not WorkerState.BUSY]
+        if waited < bound and having:
+            left = span(bound - waited)
+            text = f"it prefers a worker with {name}, and one is free: others leave it alone for {left} more"
+            return Reason(code="preferred", text=text)
+    return None
 
 
 def serves_task(worker: WorkerView, task: str) -> bool:

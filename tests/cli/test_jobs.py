@@ -238,6 +238,27 @@ def test_why_no_worker_knows_the_task_or_serves_the_queue_or_can(cli: Cli, shop:
     assert why(cli, shop.enqueue(queue="mail")) == ["next"]
 
 
+def test_why_it_is_left_to_a_worker_that_it_prefers(cli: Cli, shop: Shop) -> None:
+    shop.worker(slots=2)
+    job_id = shop.enqueue(prefers=("gpu",), prefer_for=600.0)
+    assert why(cli, job_id) == ["next"]
+    shop.worker("strong", capabilities=("gpu",))
+    assert why(cli, job_id) == ["preferred"]
+    assert "a worker with gpu" in cli("jobs", "why", job_id).out
+    waits_no_longer = shop.enqueue(prefers=("gpu",), prefer_for=0.001)
+    assert why(cli, waits_no_longer) == ["next"]
+
+
+def test_why_all_who_could_run_it_drain(cli: Cli, shop: Shop) -> None:
+    shop.worker("w7")
+    job_id = shop.enqueue()
+    assert cli("workers", "drain", "w7").code == 0
+    assert why(cli, job_id) == ["draining"]
+    shop.worker("w8")
+    assert why(cli, job_id) == ["next"]
+    assert "idle, draining" in cli("top", "--once").out
+
+
 def test_why_it_is_paused(cli: Cli, shop: Shop) -> None:
     shop.worker()
     job_id = shop.enqueue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -49,7 +50,11 @@ def expressions() -> list[str]:
 
 async def told() -> list[Metric]:
     """Return what a server tells of a store with one job, one worker and one of everything that it counts."""
-    app = Holdfast("memory://")
+    with TemporaryDirectory() as folder:
+        return await told_of(Holdfast(f"sqlite:///{folder}/jobs.db"))
+
+
+async def told_of(app: Holdfast) -> list[Metric]:
 
     @app.task(name="t")
     async def work() -> None: ...

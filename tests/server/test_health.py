@@ -11,6 +11,7 @@ import httpx2
 
 from holdfast import Holdfast
 from holdfast.runtime.heartbeat import Heartbeat
+from holdfast.server.alerts.target import Target
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Role, Worker
 from tests.server.served import SECRET, Served, bearer, made_key, serving
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+HOOK_KEY = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 LOOPS = ["promoter", "reaper", "sweeper", "pruner", "measurer"]
 
 
@@ -127,12 +129,26 @@ def test_a_loop_that_has_ended_makes_live_and_ready_fail() -> None:
             assert (status, failing(body)) == (503, {"reaper": "it does not run"})
 
 
+def test_what_tells_of_trouble_is_looked_after_like_every_other_loop() -> None:
+    target = Target(name="ops", url="https://hooks.example.com/", secret=HOOK_KEY, events=())
+    with serving(Holdfast("memory://"), housekeeping=False, alerts=[target]) as served:
+        assert [check["name"] for check in got(served, "live")[1]["checks"]] == ["alerts", "worker"]
+
+        async def end() -> None:
+            (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "holdfast-alerts")
+            task.cancel()
+            await asyncio.wait([task])
+
+        served.run(end())
+        assert failing(got(served, "live")[1]) == {"alerts": "it does not run"}
+
+
 def test_a_loop_that_is_stuck_makes_live_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(self: MemoryStore, *args: Any, **kwargs: Any) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(MemoryStore, "unblock", never)
-    monkeypatch.setattr("holdfast.server.keeping.BOUND", 0.05)
+    monkeypatch.setattr("holdfast.server.loops.BOUND", 0.05)
     with serving(Holdfast("memory://")) as served:
 
         async def is_named() -> bool:

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
-from holdfast import Holdfast, State
+from holdfast import Holdfast, State, connect
 from holdfast.core.figures import BUCKETS, EMPTY, Figure, bucket, quantile, summed
 from holdfast.core.states import Event
 from holdfast.server.metrics import exposition
@@ -18,6 +18,7 @@ from tests.support.until import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from holdfast.store.port import Store
 
@@ -185,3 +186,15 @@ def test_a_quantile_lies_in_the_bucket_of_its_rank(
     else:
         assert found is not None
         assert least <= found <= most
+
+
+async def test_the_room_that_a_store_takes_and_has_left_is_told(tmp_path: Path, store: Store) -> None:
+    kept = connect(f"sqlite:///{tmp_path}/jobs.db")
+    await kept.open()
+    try:
+        found = await samples(kept)
+    finally:
+        await kept.close()
+    assert found[at("holdfast_storage_used_bytes")] > 10_000
+    assert found[at("holdfast_storage_free_bytes")] > 0
+    assert at("holdfast_storage_free_bytes") not in await samples(store)

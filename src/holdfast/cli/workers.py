@@ -60,7 +60,7 @@ def ls(*, everyone: Annotated[bool, Parameter(name="--all", negative="")] = Fals
             (
                 view.worker.id,
                 view.worker.name,
-                _state(view),
+                view.doing,
                 view.running,
                 view.worker.slots,
                 output.when(view.heartbeat_at or view.registered_at, now),
@@ -211,11 +211,6 @@ async def _find(store: Store, word: str) -> WorkerView:
         names = "\n  ".join(f"{view.worker.id} {view.worker.name}" for view in found[:5])
         raise Mistake(f"several workers go by {word!r}:\n  {names}")
     return found[0]
-
-
-def _state(view: WorkerView) -> str:
-    drains = view.draining_at is not None and view.state is not WorkerState.OFFLINE
-    return f"{view.state}, draining" if drains else view.state
 
 
 def _alike(digits: str, begin: str, end: str) -> bool:

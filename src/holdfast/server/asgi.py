@@ -142,7 +142,7 @@ def create_server(
                 stack.push_async_callback(keeping.stop)
                 await keeping.start()
             if alerting is not None:
-                await stack.enter_async_context(alerting)
+                hosted.append(await stack.enter_async_context(alerting))
             if worker is not None:
                 hosted.append(await stack.enter_async_context(app.worker(**worker)))
             yield
@@ -151,7 +151,7 @@ def create_server(
     door.sessions = dashboard.sessions.principal
     routes = [
         *api.routes(),
-        *health_routes(context, keeping, hosted),
+        *health_routes(context, [one.loops for one in (keeping, alerting) if one is not None], hosted),
         *metrics_routes(context, keeping),
         *dashboard.routes,
     ]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.worker import RunningWorker
     from holdfast.server.context import Context
-    from holdfast.server.keeping import Keeping
+    from holdfast.server.loops import Loops
 
 IN_TIME: Final = 2.0
 """Seconds within which the store must answer."""
@@ -50,21 +50,21 @@ class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
     figures: Figures | None = None
 
 
-def health_routes(context: Context, keeping: Keeping | None, hosted: Sequence[RunningWorker]) -> list[BaseRoute]:
+def health_routes(context: Context, loops: Sequence[Loops], hosted: Sequence[RunningWorker]) -> list[BaseRoute]:
     """Return `/health/live`, which asks nobody, and `/health/ready`, which asks the store.
 
     Neither asks for a key. Figures are told only to those who may look. `hosted` are the workers in this process.
     """
-    probes = Probes(context, keeping, hosted)
+    probes = Probes(context, loops, hosted)
     return [Route("/health/live", probes.live, methods=["GET"]), Route("/health/ready", probes.ready, methods=["GET"])]
 
 
 class Probes:
     """Looks at the loops, and at the store once a second at most."""
 
-    def __init__(self, context: Context, keeping: Keeping | None, hosted: Sequence[RunningWorker]) -> None:
+    def __init__(self, context: Context, loops: Sequence[Loops], hosted: Sequence[RunningWorker]) -> None:
         self._context = context
-        self._keeping = keeping
+        self._loops = loops
         self._hosted = hosted
         self._reading = asyncio.Lock()
         self._read_at = -math.inf
@@ -72,20 +72,20 @@ class Probes:
 
     async def live(self, _: Request) -> Response:
         """Tell whether the event loop turns, which it does by answering, and the loops move."""
-        health = Health.of(self._loops())
+        health = Health.of(self._moving())
         return _answer(health, ok=health.ok)
 
     async def ready(self, request: Request) -> Response:
         """Tell whether the store answers and the loops move; and figures to those who may look."""
         checks, figures = await self._latest()
-        health = Health.of([*checks, *self._loops()])
+        health = Health.of([*checks, *self._moving()])
         if figures is not None and not await self._may_look(request):
             figures = None
         return _answer(Ready(health.ok, health.checks, figures), ok=health.ok)
 
-    def _loops(self) -> list[Check]:
+    def _moving(self) -> list[Check]:
         now = self._context.environment.monotonic()
-        return [*([] if self._keeping is None else self._keeping.checks(now)), *map(_worker, self._hosted)]
+        return [*(check for loops in self._loops for check in loops.checks(now)), *map(_worker, self._hosted)]
 
     async def _latest(self) -> tuple[list[Check], Figures | None]:
         async with self._reading:  # those who come meanwhile are told the same

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.health import BOUND, Check, moves
 from holdfast.runtime.base import Base
 from holdfast.runtime.counters import MemoryCounters
 from holdfast.runtime.figures import Figures, Measurer
@@ -13,6 +11,7 @@ from holdfast.runtime.housekeeping import Promoter, Pruner, Reaper, Sweeper
 from holdfast.runtime.outage import Outage
 from holdfast.runtime.scheduler import Scheduler
 from holdfast.runtime.service import Service
+from holdfast.server.loops import Loops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,33 +50,20 @@ class Keeping:
         }
         if tasks:
             keepers["scheduler"] = Scheduler(base, list(tasks))
-        self._services = {name: Service(name, keeper, base) for name, keeper in keepers.items()}
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self.loops = Loops(Service(name, keeper, base) for name, keeper in keepers.items())
 
     async def start(self) -> None:
         """Start the loops."""
         await self._notifier.listen(self._hinted)
-        for name, service in self._services.items():
-            self._running[name] = asyncio.create_task(service.run(), name=f"holdfast-{name}")
+        self.loops.start()
 
     async def stop(self) -> None:
         """Have every loop end after what it is doing."""
-        for service in self._services.values():
-            service.stop()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await self.loops.stop()
         await self._measurer.finish()
-
-    def checks(self, now: float) -> list[Check]:
-        """Tell of each loop whether it runs and moves, at this time (monotonic)."""
-        return [self._check(name, service, now) for name, service in self._services.items()]
-
-    def _check(self, name: str, service: Service, now: float) -> Check:
-        if name not in self._running or self._running[name].done():
-            return Check(name, ok=False, detail="it does not run")
-        return moves(service.pulse, now, BOUND)
 
     def _hinted(self, hint: Hint) -> None:
         if hint.anything or hint.later:
-            self._services["promoter"].wake()
+            self.loops.wake("promoter")
         if hint.waiters:
-            self._services["sweeper"].wake()
+            self.loops.wake("sweeper")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +17,7 @@ from holdfast.runtime.exposing import counted, told
 from holdfast.server.api import serving
 from holdfast.server.api.table import forbidden, unauthorized
 from holdfast.server.principal import Right
-from holdfast.store.port import Grain, WorkerState
+from holdfast.store.port import Grain, WorkerState, patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
+    from holdfast.core.figures import Figure
     from holdfast.server.context import Context
     from holdfast.server.keeping import Keeping
     from holdfast.server.principal import Principal
-    from holdfast.store.port import FigureView, QueueView, Stats, Store, WorkerView
+    from holdfast.store.port import QueueView, Stats, Storage, Store, WorkerView
 
 
 def metrics_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]:
@@ -38,7 +40,8 @@ def metrics_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]
         try:
             _check(await context.door.principal(request))
             own = {} if keeping is None else keeping.counters.snapshot()
-            text, kind = await exposition(context.store, request.headers.get("accept", ""), own)
+            timeout = context.settings.page_timeout
+            text, kind = await exposition(context.store, request.headers.get("accept", ""), own, timeout)
         except Exception as error:  # noqa: BLE001  told in one shape, as everywhere
             return serving.told(error)
         return Response(text, headers={"content-type": kind})
@@ -54,28 +57,35 @@ def _check(principal: Principal | None) -> None:
         raise forbidden(principal, Right.LOOK)
 
 
-async def exposition(store: Store, accept: str = "", own: Mapping[str, int] | None = None) -> tuple[bytes, str]:
-    """Return all figures in the form that the caller accepts, and its content type. `own` is what this server counted."""
-    read = Read(await store.stats(), await store.queues(), await store.workers(), await store.figures(Grain.ALL), own or {})
+async def exposition(
+    store: Store, accept: str = "", own: Mapping[str, int] | None = None, timeout: float = 5.0
+) -> tuple[bytes, str]:
+    """Return all figures in the form that the caller accepts, and its content type.
+
+    `own` is what this server counted; `timeout` bounds every statement that is made for it.
+    """
+    with patience(timeout):
+        read = Read(
+            stats=await store.stats(),
+            queues=await store.queues(),
+            workers=await store.workers(),
+            figures=[view.figure for view in await store.figures(Grain.ALL)],
+            storage=await store.storage(),
+            own=own or {},
+        )
     return told(read.collect(), accept)
 
 
+@dataclass(kw_only=True)
 class Read:
     """What was read at one moment."""
 
-    def __init__(
-        self,
-        stats: Stats,
-        queues: Sequence[QueueView],
-        workers: Sequence[WorkerView],
-        figures: Sequence[FigureView],
-        own: Mapping[str, int],
-    ) -> None:
-        self._stats = stats
-        self._queues = queues
-        self._workers = workers
-        self._figures = [view.figure for view in figures]
-        self._own = own
+    stats: Stats
+    queues: Sequence[QueueView]
+    workers: Sequence[WorkerView]
+    figures: Sequence[Figure]
+    storage: Storage
+    own: Mapping[str, int]
 
     def collect(self) -> Iterator[Metric]:
         """Go through all metrics."""
@@ -83,10 +93,11 @@ class Read:
         yield from self._of_queues()
         yield from self._attempts()
         yield from self._of_workers()
+        yield from self._of_storage()
 
     def _jobs(self) -> Iterator[Metric]:
         jobs = GaugeMetricFamily("holdfast_jobs", "Jobs in each state.", labels=["queue", "task", "state"])
-        for row in self._stats.tasks:
+        for row in self.stats.tasks:
             for state, number in row.counts.items():
                 jobs.add_metric([row.queue, row.task, state], number)
         yield jobs
@@ -97,7 +108,7 @@ class Read:
             "holdfast_queue_oldest_seconds", "For how long the oldest ready job has waited.", labels=["queue"]
         )
         paused = GaugeMetricFamily("holdfast_queue_paused", "Whether nothing is claimed from a queue.", labels=["queue"])
-        for queue in self._queues:
+        for queue in self.queues:
             depth.add_metric([queue.name], queue.counts.get(State.READY, 0))
             oldest.add_metric([queue.name], queue.oldest_waiting or 0.0)
             paused.add_metric([queue.name], float(queue.paused_at is not None))
@@ -107,19 +118,19 @@ class Read:
         attempts = CounterMetricFamily(
             "holdfast_attempts", "Attempts that ended, by how and with which code.", labels=["queue", "task", "event", "code"]
         )
-        for one in self._figures:
+        for one in self.figures:
             attempts.add_metric([one.queue, one.task, one.event, one.code], one.count)
         yield attempts
         waits = HistogramMetricFamily("holdfast_wait_seconds", "From when a job was due until it was claimed.", labels=["task"])
         runs = HistogramMetricFamily("holdfast_run_seconds", "From the claim of an attempt to its end.", labels=["task"])
-        for task in sorted({one.task for one in self._figures}):
-            some = [one for one in self._figures if one.task == task]
+        for task in sorted({one.task for one in self.figures}):
+            some = [one for one in self.figures if one.task == task]
             waits.add_metric([task], _buckets(summed(one.waits for one in some)), sum(one.waited for one in some))
             runs.add_metric([task], _buckets(summed(one.runs for one in some)), sum(one.ran for one in some))
         yield from (waits, runs)
 
     def _of_workers(self) -> Iterator[Metric]:
-        online = [view for view in self._workers if view.offline_at is None]
+        online = [view for view in self.workers if view.offline_at is None]
         states = Counter(view.state for view in online)
         known = GaugeMetricFamily("holdfast_workers", "Workers that are there, by what they do.", labels=["state"])
         for state in WorkerState:
@@ -128,13 +139,23 @@ class Read:
         yield known
         yield from counted(self._counts(online))
 
+    def _of_storage(self) -> Iterator[Metric]:
+        if self.storage.bytes_used is not None:
+            yield GaugeMetricFamily("holdfast_storage_used_bytes", "What the store takes up.", value=self.storage.bytes_used)
+        if self.storage.bytes_free is not None:
+            yield GaugeMetricFamily(
+                "holdfast_storage_free_bytes",
+                "What is left on its disk; of a server of its own that is not known.",
+                value=self.storage.bytes_free,
+            )
+
     def _counts(self, online: Sequence[WorkerView]) -> dict[str, Counter[str]]:
         """Return what workers counted, by their names: those of one name count together."""
         found: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for view in online:
             found[view.worker.name].update(_numbers(view.counters))
-        if self._own:
-            found["server"].update(self._own)
+        if self.own:
+            found["server"].update(self.own)
         return dict(sorted(found.items()))
 
 

@@ -37,6 +37,8 @@ class ServerSettings:
     """Refused logins and keys a minute from one address, after which it has to wait."""
     longest_poll: float = 30.0
     """Seconds that a claim may wait for jobs."""
+    page_timeout: float = 5.0
+    """Seconds that a statement may take for a page: what takes longer is given up by the database itself."""
 
     def __post_init__(self) -> None:
         """Refuse what would leave the door open, and a prefix that no request could match."""

@@ -6,10 +6,12 @@ import asyncio
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import asyncpg
 import pytest
 from starlette.testclient import TestClient
 
 from holdfast import Holdfast
+from holdfast.server.settings import ServerSettings
 from tests.server.ui.conftest import OWN
 from tests.server.ui.serving import SECRET, make
 from tests.server.ui.world import shop
@@ -73,3 +75,25 @@ def test_pages_are_shown_over_sqlite(tmp_path: Path) -> None:
 @pytest.mark.xdist_group("dashboard-postgres")
 def test_pages_are_shown_over_postgresql(postgres_url: str) -> None:
     look_at(postgres_url)
+
+
+async def locked(url: str) -> asyncpg.Connection[asyncpg.Record]:
+    """Return a connection that keeps everybody from jobs until it is closed."""
+    connection = await asyncpg.connect(url)
+    await connection.execute("BEGIN; LOCK TABLE holdfast.job IN ACCESS EXCLUSIVE MODE")
+    return connection
+
+
+def test_a_page_is_given_up_where_the_database_takes_too_long(postgres_url: str) -> None:
+    jobs = asyncio.run(furnished(postgres_url))
+    settings = ServerSettings(admin_secret=SECRET, page_timeout=0.2)
+    with TestClient(make(postgres_url, settings), headers=OWN) as client:
+        client.post("/login", data={"secret": SECRET})
+        assert client.portal is not None
+        somebody = client.portal.call(locked, postgres_url)
+        for path in ("/jobs", f"/jobs/{jobs['failed']}"):
+            answer = client.get(path)
+            assert answer.status_code == 503, (path, answer.text)
+            assert "longer than the 0.2 s that a look may take" in answer.text
+        client.portal.call(somebody.close)
+        assert client.get("/jobs").status_code == 200

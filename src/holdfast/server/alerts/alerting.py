@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from holdfast.runtime.base import Base
 from holdfast.runtime.counters import MemoryCounters
@@ -12,11 +11,13 @@ from holdfast.runtime.outage import Outage
 from holdfast.runtime.service import Service
 from holdfast.server.alerts.delivering import QUEUE, deliveries
 from holdfast.server.alerts.watching import Watcher
+from holdfast.server.loops import Loops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast import Holdfast
+    from holdfast.runtime.worker import RunningWorker
     from holdfast.server.alerts.target import Target
     from holdfast.server.context import Context
 
@@ -32,17 +33,15 @@ class Alerting:
         self._stack = AsyncExitStack()
         deliver = deliveries(app, {target.name: target for target in targets}, context.version)
         base = Base(context.store, context.notifier, app.environment, Outage(app.environment), MemoryCounters())
-        self._service = Service("alerts", Watcher(context.store, targets, deliver), base)
+        self.loops = Loops([Service("alerts", Watcher(context.store, targets, deliver), base)])
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self) -> RunningWorker:
+        """Begin; returns the worker that delivers."""
         await self._stack.enter_async_context(self._app)
-        await self._stack.enter_async_context(self._app.worker(name="alerts", queues=[QUEUE], concurrency=AT_ONCE))
-        self._stack.push_async_callback(self._stopped, asyncio.create_task(self._service.run(), name="holdfast-alerts"))
-        return self
+        worker = await self._stack.enter_async_context(self._app.worker(name="alerts", queues=[QUEUE], concurrency=AT_ONCE))
+        self._stack.push_async_callback(self.loops.stop)
+        self.loops.start()
+        return worker
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-
-    async def _stopped(self, running: asyncio.Task[None]) -> None:
-        self._service.stop()
-        await running

@@ -23,6 +23,7 @@ from holdfast.notify.port import Hint
 from holdfast.server.principal import Principal, Right
 from holdfast.server.ui import query, shown
 from holdfast.server.ui.files import fingerprint
+from holdfast.store.port import patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -263,7 +264,9 @@ async def _answered(ui: Ui, request: Request, handler: Handler, right: Right | N
             visit.need(right)
         if request.method == "POST":
             visit.form = await _form(visit)
-        return await handler(visit)
+            return await handler(visit)
+        with patience(ui.context.settings.page_timeout):
+            return await handler(visit)
     except Problem as problem:
         return _problem(visit, problem.status, problem.what, problem.fix)
     except (JobNotFound, NotThere) as error:

@@ -51,8 +51,9 @@ async def run(visit: Visit) -> Response:
         raise Problem(HTTPStatus.NOT_FOUND, f"There is no schedule {name!r}.", "Those there are stand on their page.")
     job = await _like_the_last(visit, view)
     visit.need(Right.STEER, job.queue)
-    await visit.store.enqueue([job])
+    # first: whatever happens in between, no job is there of which the log says nothing
     await visit.store.note(Action.FIRE, [name], by=visit.who.name, detail=f"job {job.id}")
+    await visit.store.enqueue([job])
     visit.told(queues=[job.queue])
     return visit.go(visit.link("/schedules"), f"{name} was enqueued as job {job.id}.")
 

@@ -32,6 +32,7 @@ from holdfast.store.port.access import (
 )
 from holdfast.store.port.answers import Answer, Enqueue, Enqueued, Settled, Signal, WorkerKind
 from holdfast.store.port.caller import Caller, Transaction
+from holdfast.store.port.patience import patience, patience_here, too_slow
 from holdfast.store.port.requests import (
     CIRCLE,
     LOG_LIMIT,
@@ -145,4 +146,7 @@ __all__ = [
     "WorkerView",
     "audit_line",
     "names_a_key",
+    "patience",
+    "patience_here",
+    "too_slow",
 ]

@@ -104,7 +104,6 @@ class Action(StrEnum):
     ADD_KEY = "add_key"
     EXPIRE_KEY = "expire_key"
     REVOKE_KEY = "revoke_key"
-    ENQUEUE = "enqueue"
     LOGIN = "login"
     LOGIN_FAILED = "login_failed"
     LOGOUT = "logout"

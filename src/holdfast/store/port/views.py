@@ -222,6 +222,12 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     counters: str = "{}"
 
     @property
+    def doing(self) -> str:
+        """Its state in words, with whether it is about to end."""
+        drains = self.draining_at is not None and self.state is not WorkerState.OFFLINE
+        return f"{self.state}, draining" if drains else str(self.state)
+
+    @property
     def state(self) -> WorkerState:
         """What it is doing."""
         if self.offline_at is not None:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from holdfast.errors import BadJob, BadUrl, HoldfastError, SchemaError, StoreUnavailable
+from holdfast.store.port import patience_here, too_slow
 from holdfast.store.postgres.scripts import wrong_level
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ class Connections:
 
     async def run(self, operation: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `operation` with a connection; outside a transaction each statement is one of its own. All else as `_run`."""
-        return await (self.in_transaction if self._begins else self._run)(operation)
+        return await (self.in_transaction if self._begins or patience_here() is not None else self._run)(operation)
 
     async def _run(self, operation: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `operation` with a connection.
@@ -356,7 +357,9 @@ class Connections:
         """Run `operation` inside one transaction. The server ends it when this process stands still in its midst."""
 
         async def work(connection: Connection) -> T:
-            await connection.execute(self._begin)
+            seconds = patience_here()
+            limit = "" if seconds is None else f"; SET LOCAL statement_timeout = {max(1, round(1000 * seconds))}"
+            await connection.execute(f"{self._begin}{limit}")
             try:
                 result = await operation(connection)
             except BaseException as error:
@@ -392,7 +395,9 @@ class Connections:
             fix = "Check the names of database and role in the URL, and the password"
         elif isinstance(error, MIXED_UP):
             fix = "A pooler in transaction mode (PgBouncer) seems to stand between: add ?prepare=off to the URL"
-        return StoreUnavailable(self.target, self._environment.monotonic() - started, _cause(error), fix=fix)
+        waited, seconds = self._environment.monotonic() - started, patience_here()
+        given_up = isinstance(error, asyncpg.QueryCanceledError) and seconds is not None and waited >= seconds
+        return StoreUnavailable(self.target, waited, too_slow(seconds) if given_up and seconds else _cause(error), fix=fix)
 
 
 def _usable(connection: Connection) -> bool:

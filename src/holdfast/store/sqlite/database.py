@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from holdfast.errors import StoreUnavailable
+from holdfast.store.port import too_slow
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.connection import Place, connect, settings, translated, warn_of_network
 from holdfast.store.sqlite.moving import settle_waiters
@@ -13,7 +17,7 @@ from holdfast.store.sqlite.values import stamp
 from holdfast.store.sqlite.writing import Writing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from holdfast.core.environment import Environment
     from holdfast.store.sqlite.facade import Executes, Facade
@@ -22,6 +26,8 @@ T = TypeVar("T")
 
 CHECKPOINT_EVERY: Final = 64
 """Commits between two checkpoints: a log of a few megabytes, and two syncs shared among that many."""
+STEPS: Final = 10_000
+"""Of SQLite's machine, between two looks at the clock: some tenths of a millisecond."""
 KEPT: Final = 1.0
 """Seconds that a write waits for others before that counts as an outage, in which nobody could extend a lease."""
 
@@ -165,13 +171,29 @@ class Reader:
             settings(self._connection, self._path, self._busy_timeout)
             self._connection.execute("PRAGMA query_only = ON")
 
-    def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        """Run an operation that sees one moment."""
+    def read(self, operation: Callable[[sqlite3.Connection], T], patience: float | None = None) -> T:
+        """Run an operation that sees one moment; `patience`: and is given up after so many seconds."""
         with translated(self._path):
             connection = _present(self._connection)
             self._place.check()
             with _transaction(connection, "BEGIN"):
-                return operation(connection)
+                if patience is None:
+                    return operation(connection)
+                with self._given_up_after(connection, patience):
+                    return operation(connection)
+
+    @contextmanager
+    def _given_up_after(self, connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
+        end = time.monotonic() + seconds
+        connection.set_progress_handler(lambda: time.monotonic() > end, STEPS)
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise
+            raise StoreUnavailable(self._path, seconds, too_slow(seconds)) from error
+        finally:
+            connection.set_progress_handler(None, 0)
 
     def data_version(self) -> int:
         """Return a number that changes when anybody else has committed."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from holdfast.core.numbers import check_seconds
 from holdfast.core.text import checked_name, flaw
 from holdfast.errors import BadJob, StoreUnavailable
-from holdfast.store.port import names_a_key
+from holdfast.store.port import names_a_key, patience_here
 from holdfast.store.sqlite import (
     access,
     chaining,
@@ -194,7 +194,8 @@ class SqliteStore:
 
     async def _read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         opened = self._opened()
-        return await opened.reading.run(lambda: opened.reader.read(operation))
+        seconds = patience_here()  # of this task: the thread does not know it
+        return await opened.reading.run(lambda: opened.reader.read(operation, seconds))
 
     def _opened(self) -> _Open:
         self._check_process()
