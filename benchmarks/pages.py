@@ -139,6 +139,7 @@ async def pages(url: str) -> list[str]:
         await store.close()
     searches = ["state:failed", "state:ready", "state:running", "task:task.7", "queue:queue-3", "state:succeeded queue:queue-3"]
     searches += ["tag:nobody", "key:nobody", "error:SMTP_CLOSED", "task:nobody", "since:1h", "state:failed task:task.7"]
+    searches += ["state:failed queue:queue-3", "state:canceled", "task:task.7 tag:nobody", "state:scheduled tag:nobody"]
     return [
         *("/", "/?window=6h", "/?window=7d", "/jobs", f"/jobs?after={page.after}"),
         *(f"/jobs?q={search.replace(' ', '+')}" for search in searches),

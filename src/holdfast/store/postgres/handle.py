@@ -69,7 +69,7 @@ class Handle:
         connect_for: float = 5.0,
         timeout: float = 30.0,
         prepare: bool = True,
-        search_limit: int = 10_000,
+        search_limit: int = 5_000,
         channel: str | None = None,
     ) -> None:
         self._environment = environment

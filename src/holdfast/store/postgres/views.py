@@ -107,6 +107,10 @@ SELECT no, at, attempt, level, logger, message, fields FROM {schema}.log WHERE j
 """
 
 
+TABLES: Final = {State.RUNNING: "lease", State.SCHEDULED: "scheduled", State.BLOCKED: "blocked"}
+"""Where the jobs of a state are, and no others."""
+
+
 def find_statement(
     where: JobFilter, schema: str, search: int, after: UUID | None, limit: int
 ) -> tuple[str, str, list[Any], int]:
@@ -122,9 +126,18 @@ def find_statement(
 
     source = _source(where, schema, bind, after, search)
     own = len(parameters)
+    candidates = source
     conditions = ["true"]
     if where.states is not None:
-        conditions.append(f"v.state = ANY ({bind([state.value for state in where.states])}::text[])")
+        states = f"ANY ({bind([state.value for state in where.states])}::text[])"
+        conditions.append(f"v.state = {states}")
+        if _all_ended(where):  # most are sorted out by one look at the archive, before all else about them is gathered
+            candidates = f"""
+                SELECT s.id FROM ({source}) s
+                CROSS JOIN LATERAL (SELECT state FROM {schema}.archive a WHERE a.job_id = s.id LIMIT 1) a
+                WHERE a.state = {states}"""
+    if _all_match(where):
+        candidates = f"SELECT s.id FROM ({candidates}) s ORDER BY s.id DESC LIMIT {int(limit)}"
     wanted = {"task": where.task, "queue": where.queue, "key": where.key}
     conditions += [f"v.{column} = {bind(value)}" for column, value in wanted.items() if value is not None]
     if where.tag is not None:
@@ -135,7 +148,7 @@ def find_statement(
         conditions.append(f"v.created_at < {bind(where.created_before)}")
     if where.chain_id is not None:
         conditions.append(f"coalesce(v.chain_id, v.id) = {bind(where.chain_id)}")
-    view = _VIEW.replace("{schema}", schema).replace("{candidates}", source)
+    view = _VIEW.replace("{schema}", schema).replace("{candidates}", candidates)
     page = f"SELECT * FROM ({view}) v WHERE {' AND '.join(conditions)} ORDER BY v.id DESC LIMIT {int(limit)}"
     stop = f"SELECT min(s.id::text)::uuid AS id, count(*) AS searched FROM ({source}) s"
     return page, stop, parameters, own
@@ -152,8 +165,7 @@ def _source(where: JobFilter, schema: str, bind: Any, after: UUID | None, search
                 UNION ALL
                 SELECT id FROM {schema}.job WHERE id = {chain} AND id < {cursor} AND chain_id IS NULL
             ) s ORDER BY s.id DESC LIMIT {search:d}"""
-    tables = {State.RUNNING: "lease", State.SCHEDULED: "scheduled", State.BLOCKED: "blocked"}
-    if where.states is not None and where.states and where.states <= TERMINAL:
+    if _all_ended(where):
         if where.task is not None or where.queue is not None:
             task, queue = bind(where.task), bind(where.queue)
             return f"""
@@ -165,11 +177,26 @@ def _source(where: JobFilter, schema: str, bind: Any, after: UUID | None, search
                     ORDER BY job_id DESC LIMIT {search:d}
                 ) a ORDER BY a.id DESC LIMIT {search:d}"""
         table, column = "archive", "job_id"
-    elif where.states is not None and len(where.states) == 1 and (only := next(iter(where.states))) in tables:
-        table, column = tables[only], "job_id"
+    elif where.states is not None and len(where.states) == 1 and (only := next(iter(where.states))) in TABLES:
+        table, column = TABLES[only], "job_id"
     else:
         table, column = "job", "id"
     return f"SELECT {column} AS id FROM {schema}.{table} WHERE {column} < {cursor} ORDER BY {column} DESC LIMIT {search:d}"
+
+
+def _all_match(where: JobFilter) -> bool:
+    """Tell whether whatever is found in the table that is searched, in these states, matches: then a page is all it takes."""
+    if any(one is not None for one in (where.key, where.tag, where.created_from, where.created_before, where.chain_id)):
+        return False
+    if _all_ended(where):
+        return True
+    own = where.states is None or (len(where.states) == 1 and where.states <= TABLES.keys())
+    return own and where.task is None and where.queue is None
+
+
+def _all_ended(where: JobFilter) -> bool:
+    """Tell whether only jobs that have ended are asked for, of no chain."""
+    return where.chain_id is None and bool(where.states) and (where.states or frozenset()) <= TERMINAL
 
 
 def job_view(row: Record) -> JobView:

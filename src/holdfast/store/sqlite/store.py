@@ -93,7 +93,7 @@ T = TypeVar("T")
 
 BUSY_TIMEOUT: Final = 2 * LONGEST
 """Seconds: a handler's transaction that takes all the time it may is no outage."""
-SEARCH_LIMIT: Final = 10_000
+SEARCH_LIMIT: Final = 5_000
 
 
 class _Open(NamedTuple):
