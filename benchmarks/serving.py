@@ -79,13 +79,13 @@ class Wire:
         self._head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def post(self, path: str, body: object) -> Any:
+    async def post(self, path: str, body: object, method: str = "POST") -> Any:
         """Ask, and return what is answered."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
         text = json.dumps(body).encode()
-        writer.write(f"POST /api/v1{path} HTTP/1.1\r\n{self._head}Content-Length: {len(text)}\r\n\r\n".encode() + text)
+        writer.write(f"{method} /api/v1{path} HTTP/1.1\r\n{self._head}Content-Length: {len(text)}\r\n\r\n".encode() + text)
         head = await reader.readuntil(b"\r\n\r\n")
         found = re.search(rb"(?i)\ncontent-length: *(\d+)", head)
         assert found is not None, head
@@ -139,6 +139,7 @@ async def worker(number: int, line: Wire, heart: Wire, *, work: float, seen: See
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
+        await line.post(f"/workers/{me}", None, "DELETE")
     except (Refused, OSError, asyncio.IncompleteReadError) as error:
         seen.refused.append(f"{type(error).__name__}: {error}")
     finally:
