@@ -8,6 +8,7 @@ never gets an old one, and costs one slot.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -41,6 +42,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     stats: Stats | None
     """`None`: the store did not answer."""
     workers: tuple[WorkerView, ...] = ()
+    told: str = ""
+    """What every page is sent, as JSON: made once for all of them."""
 
     @property
     def summary(self) -> str:
@@ -182,7 +185,9 @@ class Live:
         if last is not None and not (hinted or runs or self._asked) and _same(last, snapshot):
             return
         self._asked = False
-        self._latest = msgspec.structs.replace(snapshot, version=1 if last is None else last.version + 1)
+        version = 1 if last is None else last.version + 1
+        told = json.dumps({"version": version, "summary": snapshot.summary})
+        self._latest = msgspec.structs.replace(snapshot, version=version, told=told)
         for mailbox in self._mailboxes:
             mailbox.put(self._latest)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
@@ -36,8 +35,7 @@ async def _events(visit: Visit) -> AsyncIterator[ServerSentEvent]:
         while not hub.closing and await _welcome(visit):
             snapshot = await mailbox.take(CHECK)
             if snapshot is not None:
-                data: dict[str, Any] = {"version": snapshot.version, "summary": snapshot.summary}
-                yield ServerSentEvent(json.dumps(data), event="changed", id=hub.event_id(snapshot), retry=RETRY, sep="\n")
+                yield ServerSentEvent(snapshot.told, event="changed", id=hub.event_id(snapshot), retry=RETRY, sep="\n")
 
 
 async def _welcome(visit: Visit) -> bool:
