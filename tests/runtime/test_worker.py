@@ -643,6 +643,7 @@ async def test_a_worker_that_was_revoked_stops_what_it_no_longer_holds(app: Hold
     handle = await work.enqueue()
     async with app.worker(concurrency=1) as worker:
         await asyncio.wait_for(begun.wait(), WAIT)
+        await until(lambda: worker._heartbeat._beat_at > 0.0)  # else its first beat would be the one that hears of it
         assert await store.revoke(worker.id, by="tests") == [handle.id]
         worker._heartbeat._beat_at = 0.0
         worker._heartbeat.hurry()
