@@ -210,6 +210,25 @@ class Registry(Subject):
         assert await beat(world) == Signal(disabled=True)
         assert await beat(world) == Signal(disabled=True), "a beat does not enable"
 
+    async def test_disabled_worker_is_given_nothing_more_until_it_is_enabled(self, world: World) -> None:
+        first, second, third = [await world.create() for _ in range(3)]
+        assert [job.job_id for job in await world.claim()] == [first]
+
+        await world.store.disable(await world.worker(), by="ops")
+
+        assert await world.claim() == await world.claim(limit=5) == [], "also before it has heard of it"
+        await world.store.enable(await world.worker())
+        assert [job.job_id for job in await world.claim(limit=5)] == [second, third]
+
+    async def test_revoked_worker_is_not_given_again_what_was_taken_from_it(self, world: World) -> None:
+        job = await world.create()
+        await world.claim()
+
+        await world.store.revoke(await world.worker(), by="ops")
+
+        assert await world.claim() == []
+        assert [one.job_id for one in await world.claim(worker="another")] == [job]
+
     async def test_disabling_again_changes_who_not_since_when(self, world: World) -> None:
         worker = await world.worker()
         await world.store.disable(worker, by="first")
@@ -237,12 +256,6 @@ class Registry(Subject):
         assert not await world.store.disable(uuid4(), by="ops")
         assert not await world.store.enable(uuid4())
         assert await world.store.workers() == []
-
-    async def test_claim_of_a_disabled_worker_is_not_refused(self, world: World) -> None:
-        job_id = await world.create()
-        await world.store.disable(await world.worker(), by="ops")
-
-        await world.claim_only(job_id)
 
     # draining
 

@@ -37,7 +37,7 @@ class Working(Handle):
         """Take ready jobs and receive leases."""
         if request.worker not in self.data.workers:
             raise UnknownWorker(f"worker {request.worker} is not registered with this store: register it before it claims")
-        if request.limit <= 0:
+        if request.limit <= 0 or self.data.workers[request.worker].disabled_at is not None:
             return []
         now, turn = self.environment.now(), self.turn
         self.turn += 1

@@ -116,7 +116,8 @@ class Store(Protocol):
 
         Order: `core.fairness.order` over lanes, within a lane first in first out with released jobs in front. Jobs of
         unknown tasks, paused queues and missing capabilities stay where they are; in a `fifo` lane nothing passes a job
-        of an unknown task. Raises `UnknownWorker`. Not repeatable: leases whose answer was lost are found by `holding`.
+        of an unknown task. A worker that is disabled is given nothing. Raises `UnknownWorker`. Not repeatable: leases whose
+        answer was lost are found by `holding`.
         Jobs that have failed before wait in a lane of their own beside their lane's (`NewJob.retry_entry`).
         """
         ...
@@ -284,7 +285,7 @@ class Store(Protocol):
         ...
 
     async def disable(self, worker: UUID, *, by: str = "") -> bool:
-        """Have a worker claim nothing more; it learns of it with its next sign of life. Returns whether it is known."""
+        """Give a worker nothing more; it learns of it with its next sign of life. Returns whether it is known."""
         ...
 
     async def enable(self, worker: UUID, *, by: str = "") -> bool:

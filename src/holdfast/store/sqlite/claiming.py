@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 def claim(writing: Writing, request: ClaimRequest, next_turn: Callable[[], int]) -> list[Claimed]:
     """Take ready jobs and receive leases; see the port."""
-    if writing.connection.execute(sql("claim.worker"), (request.worker.bytes,)).fetchone() is None:
+    known = writing.connection.execute(sql("claim.worker"), (request.worker.bytes,)).fetchone()
+    if known is None:
         raise UnknownWorker(f"worker {request.worker} is not registered with this store: register it before it claims")
-    if request.limit <= 0:
+    if request.limit <= 0 or known[0]:
         return []
     claims: list[Claimed] = []
     heads = _heads(writing, request)

@@ -39,6 +39,8 @@ CREATE TABLE worker (
 CREATE INDEX worker_registered_at ON worker (registered_at, id);
 -- Workers are kept for ever: who looks for silent ones must not read those that are long gone.
 CREATE INDEX worker_online ON worker (no) WHERE offline_at IS NULL;
+-- Every claim asks whether its worker may: mostly of an empty index.
+CREATE INDEX worker_disabled ON worker (no) WHERE disabled_at IS NOT NULL;
 
 CREATE TABLE queue (
     name text PRIMARY KEY,

@@ -36,6 +36,9 @@ DECLARE
     v_no bigint;
     v_secret text;
 BEGIN
+    IF EXISTS (SELECT FROM worker w WHERE w.no = p_worker AND w.disabled_at IS NOT NULL) THEN
+        RETURN;
+    END IF;
     IF EXISTS (SELECT FROM queue WHERE paused_at IS NOT NULL) THEN
         v_paused := ARRAY(SELECT l.entry FROM queue q JOIN lane l ON l.queue = q.name WHERE q.paused_at IS NOT NULL);
     END IF;

@@ -16,6 +16,9 @@ DECLARE
     v_start_by timestamptz;
     v_keyed boolean;
 BEGIN
+    IF EXISTS (SELECT FROM worker w WHERE w.no = p_worker AND w.disabled_at IS NOT NULL) THEN
+        RETURN;
+    END IF;
     claimed_at := clock_timestamp();
     FOR i IN 1 .. cardinality(p_lanes) LOOP
         DELETE FROM ready r WHERE r.ctid = (

@@ -1,5 +1,5 @@
 -- name: worker
-SELECT 1 FROM holdfast_worker WHERE id = ?
+SELECT disabled_at IS NOT NULL FROM holdfast_worker WHERE id = ?
 
 -- name: heads
 -- From one lane that holds anything to the next: the cost grows with the lanes, not with the jobs.
