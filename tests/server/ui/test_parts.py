@@ -90,6 +90,27 @@ def test_json_that_is_none_or_too_deep_is_shown_as_it_is() -> None:
     assert shown.one_line(deep, ()) != ""
 
 
+@pytest.mark.parametrize("depth", [64, 100, 101, 300, 500, 900, 5000])
+@pytest.mark.parametrize(("opens", "closes"), [("[", "]"), ('{"a":', "}")])
+def test_json_of_any_depth_is_shown(opens: str, closes: str, depth: int) -> None:
+    text = f"{opens * depth}1{closes * depth}"
+    assert "1" in shown.pretty(text, ())
+    assert shown.one_line(text, ()) != ""
+
+
+def test_json_too_deep_to_be_laid_out_shows_no_field_that_must_not_be_seen() -> None:
+    text = f'{"[" * 500}{{"iban": "DE1", "api_key": "k1"}}{"]" * 500}'
+    assert "DE1" not in shown.pretty(text, ("iban",))
+    assert "k1" not in shown.pretty(text, ())
+
+
+def test_long_json_is_cut_without_secrets_and_not_laid_out() -> None:
+    laid = shown.pretty(json.dumps({"api_key": "k1", "rows": list(range(50_000))}), ())
+    assert "k1" not in laid
+    assert "json-number" not in laid
+    assert "cut: " in laid
+
+
 def test_a_name_that_comes_twice_is_shown_twice() -> None:
     assert shown.one_line('{"a": 1, "a": 2.50}', ()) == '{"a": 1, "a": 2.50}'
 

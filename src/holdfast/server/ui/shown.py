@@ -26,6 +26,8 @@ LAST: Final = "; the last one with "
 INDENT: Final = "  "
 WIDE: Final = 72
 """Characters up to which a list or an object stays on one line."""
+DEEPEST: Final = 100
+"""Levels of JSON that are laid out; what tasks are given in Python has 64 at most."""
 
 
 class _Exact(str):
@@ -80,23 +82,22 @@ def one_line(text: str | None, redacted: Iterable[str]) -> str:
     if text is None:
         return ""
     names = frozenset(redacted)
-    value, whole = _read(text[: SUMMARY * 20])
-    line = _flat(_veiled(value, names)) if whole else _unread(text, text[: SUMMARY * 2], names)
+    value, whole = _read(text[: SUMMARY * 20], names)
+    line = _flat(value) if whole else _unread(text, text[: SUMMARY * 2], names)
     return line if len(line) <= SUMMARY else line[: SUMMARY - 1] + "…"
 
 
 def pretty(text: str, redacted: Iterable[str]) -> Markup:
     """Return JSON for reading: laid out, coloured, its numbers as they are stored, without secrets."""
     names = frozenset(redacted)
-    value, whole = _read(text)
+    value, whole = _read(text, names)
     if not whole:
         return escape(_cut(_unread(text, text, names)))
+    if len(text) > LONGEST:  # it is cut anyway, and laying out a megabyte would hold up every other request for seconds
+        return escape(_cut(_flat(value)))
     out: list[Markup] = []
-    _lay_out(_veiled(value, names), 0, out)
-    laid = Markup("").join(out)
-    if len(laid) > LONGEST * 8:
-        return escape(_cut(_flat(_veiled(value, names))))
-    return laid
+    _lay_out(value, 0, out)
+    return Markup("").join(out)
 
 
 def _unread(text: str, part: str, names: frozenset[str]) -> str:
@@ -134,13 +135,26 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… cut: {len(text):,} characters, {LONGEST:,} shown"
 
 
-def _read(text: str) -> tuple[Any, bool]:
-    """Return JSON with its numbers as they are written and its objects as pairs; false where it is none, or nested too deep."""
+def _read(text: str, names: frozenset[str]) -> tuple[Any, bool]:
+    """Return JSON with its numbers as they are written, its objects as pairs, and without what must not be seen.
+
+    False where it is none, or nested deeper than it is laid out: what is enqueued over HTTP is as deep as its sender likes, and
+    json reads it deeper than functions of Python may call themselves.
+    """
     try:
         value = json.loads(text, parse_int=_Exact, parse_float=_Exact, parse_constant=_Exact, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
         return None, False
-    return value, True
+    return (_veiled(value, names), True) if _depth(value) <= DEEPEST else (None, False)
+
+
+def _depth(value: Any) -> int:
+    """Return how many lists and objects lie in each other, without going into more than matter."""
+    depth, level = 0, [value]
+    while level and depth <= DEEPEST:
+        level = [item[1] if isinstance(held, _Pairs) else item for held in level if isinstance(held, list) for item in held]
+        depth += 1
+    return depth
 
 
 class _Pairs(list[tuple[str, Any]]):
