@@ -145,6 +145,28 @@ def test_a_key_for_some_queues_reaches_no_other(ask: Asking) -> None:
     assert ask.post("/leases/settle", {"items": [item]}, key).status_code == 403
 
 
+# -- what must not be seen -------------------------------------------------------------------------------------------------
+
+
+def test_secrets_are_told_to_machines_and_kept_from_people() -> None:
+    args = {"user": 1, "password": "hunter2", "iban": "DE1", "note": "token=abc123", "big": 12345678901234567890123}
+    hidden = args | {"password": "[redacted]", "iban": "[redacted]", "note": "token=[redacted]"}
+    with serving(Holdfast("memory://"), housekeeping=False, redacted=("iban",)) as served:
+        ask = Asking(served)
+        job = ask.claimed(args=args, chain=True)
+        ask.post(f"/jobs/{job['job_id']}/complete", {"token": job["token"], "result": {"api_key": "k1", "ok": True}})
+        ids = {"ids": [job["job_id"]]}
+        for role in Role:
+            key = ask.key(role)
+            chain = ask.post("/chains/get", ids, key).json()["chains"][0]
+            one, other = ask.get(f"/jobs/{job['job_id']}", key).json(), ask.post("/jobs/get", ids, key).json()["jobs"][0]
+            people = role in (Role.VIEWER, Role.OPERATOR)
+            result = {"api_key": "[redacted]" if people else "k1", "ok": True}
+            assert one["args"] == other["args"] == (hidden if people else args), role
+            assert one["result"] == other["result"] == chain["result"] == result, role
+        ask.client.close()
+
+
 # -- time ------------------------------------------------------------------------------------------------------------------
 
 

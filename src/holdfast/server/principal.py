@@ -53,6 +53,11 @@ class Principal:
     key: str | None = None
     """The id of the key, where there is one."""
 
+    @property
+    def is_veiled(self) -> bool:
+        """Whether secrets in args and results are kept from it: from people who look, not from machines that work with them."""
+        return self.role in (Role.VIEWER, Role.OPERATOR)
+
     def may(self, right: Right, queue: str | None = None) -> bool:
         """Tell whether a request that needs this right, about this queue, is allowed."""
         return (

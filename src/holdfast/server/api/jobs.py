@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
 
 from holdfast.core.lease import Lease
+from holdfast.core.redact import redact
 from holdfast.core.text import checked_name, clean
 from holdfast.errors import JobNotFound
 from holdfast.notify.port import Hint
 from holdfast.runtime.enqueuing import hint_of
 from holdfast.server.api.table import Asked, Refused
 from holdfast.server.principal import Right
-from holdfast.store.port import TEXT_LIMIT, Answer
+from holdfast.server.veil import veiled
+from holdfast.store.port import TEXT_LIMIT, Answer, ChainView, JobView
 from holdfast.wire.jobs import (
     BlockerInfo,
     BlockersAnswer,
@@ -32,11 +36,10 @@ from holdfast.wire.problems import NOT_ALLOWED, Problem
 from holdfast.wire.values import shown
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    from holdfast.store.port import JobView
     from holdfast.wire.jobs import CancelManyRequest, CancelRequest, EnqueueRequest, IdsRequest, SignalsRequest
     from holdfast.wire.leases import TokenBody
+
+V = TypeVar("V", JobView, ChainView)
 
 
 async def enqueue(asked: Asked[EnqueueRequest]) -> EnqueueAnswer:
@@ -57,19 +60,23 @@ async def enqueue(asked: Asked[EnqueueRequest]) -> EnqueueAnswer:
 
 async def get(asked: Asked[None]) -> JobInfo:
     """Return a job."""
-    return JobInfo.of(await visible(asked))
+    return JobInfo.of(_veiled(asked, await visible(asked)))
 
 
 async def get_many(asked: Asked[IdsRequest]) -> JobsAnswer:
     """Return jobs; null for those that are not there, and for those in queues that the key may not see."""
     views = await asked.store.get(asked.body.ids)
-    return JobsAnswer([JobInfo.of(view) if view is not None and asked.sees(view.queue) else None for view in views])
+    return JobsAnswer(
+        [JobInfo.of(_veiled(asked, view)) if view is not None and asked.sees(view.queue) else None for view in views]
+    )
 
 
 async def get_chains(asked: Asked[IdsRequest]) -> ChainsAnswer:
     """Return chains; null for those that are not there, and for those in queues that the key may not see."""
     views = await asked.store.chains(asked.body.ids)
-    return ChainsAnswer([ChainInfo.of(view) if view is not None and asked.sees(view.queue) else None for view in views])
+    return ChainsAnswer(
+        [ChainInfo.of(_veiled(asked, view)) if view is not None and asked.sees(view.queue) else None for view in views]
+    )
 
 
 async def parts(asked: Asked[None]) -> PartsAnswer:
@@ -119,6 +126,22 @@ async def cancel_many(asked: Asked[CancelManyRequest]) -> CancelManyAnswer:
     rest = iter(answers)
     allowed = frozenset(mine)
     return CancelManyAnswer([next(rest) if job_id in allowed else Answer.NOT_FOUND for job_id in asked.body.ids])
+
+
+def _veiled(asked: Asked[Any], view: V) -> V:
+    """Return a job or a chain as the one who asks may see it: to people without secrets, as pages show it."""
+    if not asked.principal.is_veiled:
+        return view
+    names = asked.settings.redacted
+    fields: dict[str, Any] = {
+        field: None if text is None else veiled(text, names)
+        for field in ("args", "result")
+        if (text := getattr(view, field, "")) != ""
+    }
+    if view.error is not None:
+        error = view.error
+        fields["error"] = replace(error, message=redact(error.message), traceback=redact(error.traceback))
+    return replace(view, **fields)
 
 
 async def visible(asked: Asked[Any], right: Right = Right.GET) -> JobView:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from markupsafe import Markup, escape
 
 from holdfast.core.outcome import RETRIES_EXHAUSTED
-from holdfast.core.redact import MASK, looks_secret, redact
+from holdfast.core.redact import redact
 from holdfast.core.spans import span
+from holdfast.server.veil import Exact, Pairs, flat, read, unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,14 +27,6 @@ LAST: Final = "; the last one with "
 INDENT: Final = "  "
 WIDE: Final = 72
 """Characters up to which a list or an object stays on one line."""
-DEEPEST: Final = 100
-"""Levels of JSON that are laid out; what tasks are given in Python has 64 at most."""
-
-
-class _Exact(str):
-    """A number as it stands in the JSON."""
-
-    __slots__ = ()
 
 
 def moment(at: datetime) -> str:
@@ -82,29 +75,22 @@ def one_line(text: str | None, redacted: Iterable[str]) -> str:
     if text is None:
         return ""
     names = frozenset(redacted)
-    value, whole = _read(text[: SUMMARY * 20], names)
-    line = _flat(value) if whole else _unread(text, text[: SUMMARY * 2], names)
+    value, whole = read(text[: SUMMARY * 20], names)
+    line = flat(value) if whole else unread(text, text[: SUMMARY * 2], names)
     return line if len(line) <= SUMMARY else line[: SUMMARY - 1] + "…"
 
 
 def pretty(text: str, redacted: Iterable[str]) -> Markup:
     """Return JSON for reading: laid out, coloured, its numbers as they are stored, without secrets."""
     names = frozenset(redacted)
-    value, whole = _read(text, names)
+    value, whole = read(text, names)
     if not whole:
-        return escape(_cut(_unread(text, text, names)))
+        return escape(_cut(unread(text, text, names)))
     if len(text) > LONGEST:  # it is cut anyway, and laying out a megabyte would hold up every other request for seconds
-        return escape(_cut(_flat(value)))
+        return escape(_cut(flat(value)))
     out: list[Markup] = []
     _lay_out(value, 0, out)
     return Markup("").join(out)
-
-
-def _unread(text: str, part: str, names: frozenset[str]) -> str:
-    """Return a part of JSON that could not be read whole; nothing of it where it names a field that must not be seen."""
-    if any(f'"{name}"' in part for name in names):
-        return f"{len(text):,} characters, with fields that are not shown"
-    return redact(part)
 
 
 def plain(text: str) -> str:
@@ -135,66 +121,12 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… cut: {len(text):,} characters, {LONGEST:,} shown"
 
 
-def _read(text: str, names: frozenset[str]) -> tuple[Any, bool]:
-    """Return JSON with its numbers as they are written, its objects as pairs, and without what must not be seen.
-
-    False where it is none, or nested deeper than it is laid out: what is enqueued over HTTP is as deep as its sender likes, and
-    json reads it deeper than functions of Python may call themselves.
-    """
-    try:
-        value = json.loads(text, parse_int=_Exact, parse_float=_Exact, parse_constant=_Exact, object_pairs_hook=_Pairs)
-    except (ValueError, RecursionError):
-        return None, False
-    return (_veiled(value, names), True) if _depth(value) <= DEEPEST else (None, False)
-
-
-def _depth(value: Any) -> int:
-    """Return how many lists and objects lie in each other, without going into more than matter."""
-    depth, level = 0, [value]
-    while level and depth <= DEEPEST:
-        level = [item[1] if isinstance(held, _Pairs) else item for held in level if isinstance(held, list) for item in held]
-        depth += 1
-    return depth
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """An object, also one that says a name twice."""
-
-
-def _veiled(value: Any, redacted: frozenset[str]) -> Any:
-    match value:
-        case _Pairs():
-            return _Pairs(
-                (name, MASK if name in redacted or looks_secret(name) else _veiled(inner, redacted)) for name, inner in value
-            )
-        case list():
-            return [_veiled(inner, redacted) for inner in value]
-        case _Exact():
-            return value
-        case str():
-            return redact(value)
-        case _:
-            return value
-
-
-def _flat(value: Any) -> str:
-    match value:
-        case _Pairs():
-            return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {_flat(inner)}" for name, inner in value) + "}"
-        case list():
-            return "[" + ", ".join(map(_flat, value)) + "]"
-        case _Exact():
-            return str(value)
-        case _:
-            return json.dumps(value, ensure_ascii=False)
-
-
 def _lay_out(value: Any, depth: int, out: list[Markup]) -> None:
     outer = Markup("\n") + INDENT * depth
     inner = outer + INDENT
     match value:
-        case list() if value and len(_flat(value)) + 2 * depth > WIDE:
-            pairs = isinstance(value, _Pairs)
+        case list() if value and len(flat(value)) + 2 * depth > WIDE:
+            pairs = isinstance(value, Pairs)
             out.append(Markup("{") if pairs else Markup("["))
             for index, item in enumerate(value):
                 out.append(Markup(",") + inner if index else inner)
@@ -202,7 +134,7 @@ def _lay_out(value: Any, depth: int, out: list[Markup]) -> None:
                     out.append(_name(item[0]))
                 _lay_out(item[1] if pairs else item, depth + 1, out)
             out.append(outer + (Markup("}") if pairs else Markup("]")))
-        case _Pairs():
+        case Pairs():
             parts = []
             for name, item in value:
                 held: list[Markup] = [_name(name)]
@@ -216,7 +148,7 @@ def _lay_out(value: Any, depth: int, out: list[Markup]) -> None:
                 _lay_out(item, depth, held)
                 parts.append(Markup("").join(held))
             out.append(Markup("[") + Markup(", ").join(parts) + Markup("]"))
-        case _Exact():
+        case Exact():
             out.append(Markup('<span class="json-number">{}</span>').format(str(value)))
         case str():
             out.append(Markup('<span class="json-text">{}</span>').format(json.dumps(value, ensure_ascii=False)))
