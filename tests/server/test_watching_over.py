@@ -10,6 +10,9 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, State
+from holdfast.core.figures import Figure
+from holdfast.core.job import NewJob
+from holdfast.core.states import Event
 from holdfast.server.alerts.kinds import AlertKind
 from holdfast.server.alerts.target import Target
 from holdfast.server.alerts.watching import Watcher
@@ -43,6 +46,18 @@ def test_metrics_are_for_those_who_may_look(url: str) -> None:
         answer = httpx2.get(f"{served.url}/metrics", headers=bearer(viewer))
         assert answer.headers["content-type"].startswith("text/plain")
         assert 'holdfast_workers{state="idle"} 0.0' in answer.text
+
+
+def test_metrics_are_about_the_queues_of_a_key(url: str) -> None:
+    with serving(url) as served:
+        store, world = served.server.context.store, served.server.context.environment
+        jobs = [NewJob(id=world.job_id(), task=f"{queue}.work", queue=queue) for queue in ("mine", "theirs")]
+        served.run(store.enqueue(jobs))
+        figures = [Figure(queue=job.queue, task=job.task, event=Event.SUCCEED, count=1) for job in jobs]
+        served.run(store.measure(figures))
+        narrow = served.run(made_key(store, Role.VIEWER, queues=("mine",)))
+        texts = [httpx2.get(f"{served.url}/metrics", headers=bearer(key)).text for key in (narrow, SECRET)]
+    assert [("mine" in text, "theirs" in text) for text in texts] == [(True, False), (True, True)]
 
 
 async def test_a_server_tells_of_a_job_that_has_failed_for_good(url: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,7 +17,7 @@ from holdfast.runtime.exposing import counted, told
 from holdfast.server.api import serving
 from holdfast.server.api.table import forbidden, unauthorized
 from holdfast.server.principal import Right
-from holdfast.store.port import Grain, WorkerState, patience
+from holdfast.store.port import Grain, Stats, WorkerState, patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.server.context import Context
     from holdfast.server.keeping import Keeping
     from holdfast.server.principal import Principal
-    from holdfast.store.port import QueueView, Stats, Storage, Store, WorkerView
+    from holdfast.store.port import QueueView, Storage, Store, WorkerView
 
 
 def metrics_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]:
@@ -38,10 +38,10 @@ def metrics_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]
 
     async def metrics(request: Request) -> Response:
         try:
-            _check(await context.door.principal(request))
+            queues = _checked(await context.door.principal(request)).queues
             own = {} if keeping is None else keeping.counters.snapshot()
             timeout = context.settings.page_timeout
-            text, kind = await exposition(context.store, request.headers.get("accept", ""), own, timeout)
+            text, kind = await exposition(context.store, request.headers.get("accept", ""), own, timeout, queues=queues)
         except Exception as error:  # noqa: BLE001  told in one shape, as everywhere
             return serving.told(error)
         return Response(text, headers={"content-type": kind})
@@ -49,20 +49,27 @@ def metrics_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]
     return [Route("/metrics", metrics, methods=["GET"], name="metrics")]
 
 
-def _check(principal: Principal | None) -> None:
-    """Refuse who may not look."""
+def _checked(principal: Principal | None) -> Principal:
+    """Return who asks, or refuse who may not look."""
     if principal is None:
         raise unauthorized()
     if not principal.may(Right.LOOK):
         raise forbidden(principal, Right.LOOK)
+    return principal
 
 
 async def exposition(
-    store: Store, accept: str = "", own: Mapping[str, int] | None = None, timeout: float = 5.0
+    store: Store,
+    accept: str = "",
+    own: Mapping[str, int] | None = None,
+    timeout: float = 5.0,
+    *,
+    queues: frozenset[str] | None = None,
 ) -> tuple[bytes, str]:
     """Return all figures in the form that the caller accepts, and its content type.
 
-    `own` is what this server counted; `timeout` bounds every statement that is made for it.
+    `own` is what this server counted; `timeout` bounds every statement that is made for it; `queues` are those that the caller
+    may see, `None`: all.
     """
     with patience(timeout):
         read = Read(
@@ -73,7 +80,7 @@ async def exposition(
             storage=await store.storage(),
             own=own or {},
         )
-    return told(read.collect(), accept)
+    return told((read if queues is None else read.within(queues)).collect(), accept)
 
 
 @dataclass(kw_only=True)
@@ -86,6 +93,16 @@ class Read:
     figures: Sequence[Figure]
     storage: Storage
     own: Mapping[str, int]
+
+    def within(self, queues: frozenset[str]) -> Read:
+        """Return what of it is about these queues; workers are everybody's."""
+        oldest = {queue: age for queue, age in self.stats.oldest_waiting.items() if queue in queues}
+        return replace(
+            self,
+            stats=Stats(tasks=[row for row in self.stats.tasks if row.queue in queues], oldest_waiting=oldest),
+            queues=[view for view in self.queues if view.name in queues],
+            figures=[figure for figure in self.figures if figure.queue in queues],
+        )
 
     def collect(self) -> Iterator[Metric]:
         """Go through all metrics."""

@@ -319,6 +319,20 @@ def test_a_key_of_some_queues_sees_and_steers_those_alone(place: Place) -> None:
     assert [view and view.state for view in place.do(place.store.get([mine, other]))] == [State.CANCELED, State.READY]
 
 
+@pytest.mark.parametrize(
+    ("info", "status"), [('{"queues": ["a"]}', 303), ('{"queues": ["a", "b"]}', 403), ('{"queues": null}', 403), ("{}", 403)]
+)
+@pytest.mark.parametrize("verb", ["drain", "disable", "enable", "revoke"])
+def test_a_key_of_some_queues_steers_workers_of_those_alone(place: Place, verb: str, info: str, status: int) -> None:
+    worker = Worker(id=WORLD.job_id(), name="w-1", info=info)
+    place.do(place.store.register(worker))
+    client = place.having(Role.OPERATOR, queues=("a",))
+    assert client.post(f"/workers/{worker.id}/{verb}").status_code == status
+    if status == 403:
+        view = place.do(place.store.workers())[0]
+        assert (view.disabled_at, view.draining_at) == (None, None)
+
+
 # -- where a request comes from --------------------------------------------------------------------------------------------
 
 

@@ -93,8 +93,7 @@ async def workers(visit: Visit) -> Response:
 
 async def revoke(visit: Visit) -> Response:
     """Ask whether a worker's leases are to be taken back."""
-    visit.need(Right.STEER)
-    view = await _worker(visit)
+    view = await _steered(visit)
     return visit.render(
         "revoke.html",
         still=True,
@@ -110,8 +109,7 @@ async def revoke(visit: Visit) -> Response:
 
 async def steer(visit: Visit) -> Response:
     """Drain, disable, enable or revoke a worker."""
-    visit.need(Right.STEER)
-    view, verb, by = await _worker(visit), str(visit.request.path_params["verb"]), visit.who.name
+    view, verb, by = await _steered(visit), str(visit.request.path_params["verb"]), visit.who.name
     worker, name = view.worker.id, view.worker.name
     match verb:
         case "drain":
@@ -130,6 +128,20 @@ async def steer(visit: Visit) -> Response:
             raise Problem(HTTPStatus.NOT_FOUND, f"{verb!r} is nothing that is done to workers.")
     visit.told()
     return visit.go(visit.link("/workers"), said)
+
+
+async def _steered(visit: Visit) -> WorkerView:
+    """Return the worker of the path, or refuse who may not steer every queue that it works on."""
+    visit.need(Right.STEER)
+    view = await _worker(visit)
+    queues = _queues(view)
+    if visit.who.queues is not None and (queues is None or not visit.who.queues.issuperset(queues)):
+        raise Problem(
+            HTTPStatus.FORBIDDEN,
+            f"{visit.who.name} may steer some queues, and {view.worker.name} works on others too.",
+            "Log in with a key that may steer them all, or ask somebody who has one.",
+        )
+    return view
 
 
 async def _worker(visit: Visit) -> WorkerView:

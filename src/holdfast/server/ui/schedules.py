@@ -29,7 +29,7 @@ class _Spec(msgspec.Struct, frozen=True):
 
 async def schedules(visit: Visit) -> Response:
     """Show the schedules."""
-    views = [view for view in await visit.store.schedules() if visit.may(Right.LOOK, _spec(view).queue)]
+    views = [view for view in await visit.store.schedules() if visit.may(Right.LOOK, _spec(view).queue or DEFAULT_QUEUE)]
     last = await visit.store.get([view.last_job for view in views if view.last_job is not None])
     return visit.render(
         "schedules.html",
@@ -39,7 +39,7 @@ async def schedules(visit: Visit) -> Response:
         schedules=views,
         words={view.schedule.name: explained(view.schedule.cron) for view in views},
         queues={view.schedule.name: _spec(view).queue or DEFAULT_QUEUE for view in views},
-        last={job.id: job for job in last if job is not None},
+        last={job.id: job for job in last if job is not None and visit.sees(job)},
     )
 
 
