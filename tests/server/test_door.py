@@ -145,6 +145,27 @@ def test_a_key_for_some_queues_reaches_no_other(ask: Asking) -> None:
     assert ask.post("/leases/settle", {"items": [item]}, key).status_code == 403
 
 
+# -- pages of other sites --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.method != "GET"], ids=lambda operation: operation.name)
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "same-site"}],
+    ids=str,
+)
+def test_what_a_page_of_another_site_sends_with_a_session_is_refused(
+    ask: Asking, operation: Operation, headers: dict[str, str]
+) -> None:
+    login = {"Origin": ask.served.url}
+    answer = httpx2.post(f"{ask.served.url}/login", data={"secret": SECRET}, headers=login, verify=False)
+    cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+    refused = send(ask, operation, cookie | headers)
+    assert (refused.status_code, refused.json()["error"]) == (403, "forbidden")
+    assert send(ask, operation, cookie | login).status_code != 403
+    assert send(ask, operation, bearer(SECRET) | headers).status_code != 403
+
+
 # -- what must not be seen -------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import msgspec
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.server")
 
 JSON: Final = "application/json"
+OWN_SITE: Final = frozenset({"same-origin", "none"})
+"""What browsers say of requests that no other site has made."""
+_FOREIGN: Final = Problem(
+    error="forbidden",
+    message="a page of another site sends this",
+    fix="send a key: the header Authorization: Bearer hf_…",
+)
 AWAY: Final = 1
 """Seconds after which a request may be repeated that found the store away."""
 
@@ -81,6 +89,8 @@ class Api:
         return endpoint
 
     async def _asked(self, operation: Operation, decoder: msgspec.json.Decoder[Any] | None, request: Request) -> Asked[Any]:
+        if operation.method != "GET" and is_foreign(request):
+            raise Refused(403, _FOREIGN)
         principal = await self._context.door.principal(request)
         if principal is None:
             raise unauthorized()
@@ -100,6 +110,19 @@ class Api:
             )
             raise Refused(415, problem)
         return decoded(await read_body(request, self._context.settings.body_limit), decoder)
+
+
+def is_foreign(request: Request) -> bool:
+    """Tell whether a page of another site has a browser send this with its cookies, or to a server that is open.
+
+    Browsers ask first before they send JSON elsewhere, and do not send this cookie along: this is the lock behind those two.
+    Whoever shows a key is no page that was led astray.
+    """
+    headers = request.headers
+    if "authorization" in headers:
+        return False
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
+    return site not in OWN_SITE or (origin is not None and urlsplit(origin).netloc != headers.get("host", ""))
 
 
 async def read_body(request: Request, limit: int) -> bytes:
