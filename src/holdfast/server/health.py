@@ -13,6 +13,7 @@ from starlette.routing import Route
 from holdfast.core.health import Check, Health
 from holdfast.core.states import State
 from holdfast.errors import HoldfastError, SchemaError
+from holdfast.server.alerts.delivering import delivers
 from holdfast.server.principal import Right
 from holdfast.store.port import Storage, WorkerState
 
@@ -112,7 +113,7 @@ class Probes:
         storage = await store.storage()
         stats = await store.stats()
         return Figures(
-            active_workers=sum(view.state is not WorkerState.OFFLINE for view in await store.workers()),
+            active_workers=sum(view.state is not WorkerState.OFFLINE and not delivers(view) for view in await store.workers()),
             pending_jobs=stats.count(State.READY, State.SCHEDULED),
             running_jobs=stats.count(State.RUNNING),
             storage=storage,

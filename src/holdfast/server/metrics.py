@@ -14,6 +14,7 @@ from starlette.routing import Route
 from holdfast.core.figures import BOUNDS, summed
 from holdfast.core.states import State
 from holdfast.runtime.exposing import counted, told
+from holdfast.server.alerts.delivering import delivers
 from holdfast.server.api import serving
 from holdfast.server.api.table import forbidden, unauthorized
 from holdfast.server.principal import Right
@@ -148,7 +149,7 @@ class Read:
 
     def _of_workers(self) -> Iterator[Metric]:
         online = [view for view in self.workers if view.offline_at is None]
-        states = Counter(view.state for view in online)
+        states = Counter(view.state for view in online if not delivers(view))
         known = GaugeMetricFamily("holdfast_workers", "Workers that are there, by what they do.", labels=["state"])
         for state in WorkerState:
             if state is not WorkerState.OFFLINE:

@@ -19,6 +19,7 @@ from holdfast.server.alerts.detecting import exhausted, lapses, pattern
 from holdfast.server.alerts.kinds import AlertKind
 from holdfast.server.alerts.target import Target
 from holdfast.server.alerts.watching import Watcher
+from holdfast.server.metrics import exposition
 from holdfast.store.port import FailureView, JobFilter
 from tests.server.alerts.hook import Hook
 from tests.support.until import until
@@ -121,7 +122,7 @@ async def test_a_job_that_failed_for_good_is_told_by_a_signed_webhook(app: Holdf
 async def test_a_delivery_that_fails_is_tried_again_with_the_same_id(app: Holdfast) -> None:
     async with Hook(503, 200) as hook:
         server = Server(app, target(hook.url, AlertKind.WORKER_STARTUP))
-        async with server.delivering():
+        async with server.delivering(), app.worker(queues=["default"], name="night shift"):
             await server.look()
 
             async def refused() -> bool:
@@ -199,6 +200,15 @@ async def test_workers_that_start_and_stop_are_told_of(app: Holdfast) -> None:
     assert [str(args).count("night shift has stopped") for args in told] == [0, 1]
 
 
+async def test_the_worker_that_delivers_is_neither_told_of_nor_counted(app: Holdfast) -> None:
+    server = Server(app, target(events=(AlertKind.WORKER_STARTUP,)))
+    async with app.worker(queues=[QUEUE], name="alerts"):
+        await server.look()
+        text, _ = await exposition(app.client().store)
+    assert await server.deliveries() == []
+    assert b'holdfast_workers{state="idle"} 0.0' in text
+
+
 async def test_each_target_hears_of_what_it_asked_for(app: Holdfast) -> None:
     server = Server(
         app,
@@ -216,7 +226,7 @@ async def test_each_target_hears_of_what_it_asked_for(app: Holdfast) -> None:
 async def test_a_delivery_that_fails_for_good_is_not_told_of_itself(app: Holdfast) -> None:
     async with Hook(410) as hook:
         server = Server(app, target(hook.url, cooldown=0, events=(AlertKind.WORKER_STARTUP, *list(AlertKind)[:3])))
-        async with server.delivering():
+        async with server.delivering(), app.worker(queues=["default"], name="night shift"):
             await server.look()
 
             async def gone() -> bool:

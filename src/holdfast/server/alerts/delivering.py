@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast import Holdfast, Job, Task
     from holdfast.server.alerts.target import Target
-    from holdfast.store.port import JobView
+    from holdfast.store.port import JobView, WorkerView
 
 QUEUE: Final = "holdfast"
 """The queue of Holdfast's own jobs."""
@@ -128,3 +128,17 @@ def _judge(status: int, target: Target) -> None:
     if status == GONE:
         raise Fatal(f"{target.host} wants no more alerts", code=code)
     raise Retryable(f"{target.host} answered with {status}", code=code)
+
+
+class _Info(msgspec.Struct, frozen=True):
+    """What a worker says of itself, as far as it matters here."""
+
+    queues: list[str] | None = None
+
+
+def delivers(view: WorkerView) -> bool:
+    """Tell whether a worker is a server's own, which delivers alerts and runs nobody's jobs."""
+    try:
+        return msgspec.json.decode(view.worker.info, type=_Info).queues == [QUEUE]
+    except msgspec.MsgspecError:  # any program may register one
+        return False

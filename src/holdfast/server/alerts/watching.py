@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.server.alerts import detecting
-from holdfast.server.alerts.delivering import QUEUE, TASK
+from holdfast.server.alerts.delivering import QUEUE, TASK, delivers
 from holdfast.server.alerts.kinds import AlertKind
 from holdfast.store.port import Enqueue, JobFilter
 
@@ -60,7 +60,8 @@ class Seen:
 
     def __init__(self, failures: Sequence[FailureView], workers: Sequence[WorkerView]) -> None:
         self.failures = [one for one in failures if one.queue != QUEUE]
-        self._workers = list(reversed(workers))
+        # who delivers is no news, and would begin the cooldown in which those that are go untold
+        self._workers = [view for view in reversed(workers) if not delivers(view)]
 
     def happened(self, kind: AlertKind) -> dict[Hashable, tuple[datetime, Any]]:
         """Return what could be told of a kind: by its identity, with its moment."""
