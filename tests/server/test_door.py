@@ -20,6 +20,7 @@ from holdfast.server.settings import ServerSettings
 from holdfast.store.port import Role
 from tests.server.conftest import Asking
 from tests.server.served import SECRET, bearer, made_key, serving
+from tests.server.test_attempts import WRITES
 
 if TYPE_CHECKING:
     from holdfast.server.api.table import Operation
@@ -140,6 +141,9 @@ def test_a_key_for_some_queues_reaches_no_other(ask: Asking) -> None:
     taken = ask.claim(other, tasks=["scoped"])
     assert [job["job_id"] for job in taken] == [str(foreign)]
     assert ask.get(f"/workers/{other}/leases", key).json() == {"leases": []}
+    for write, body in WRITES.items():
+        refused = ask.post(f"/jobs/{foreign}/{write}", {"token": str(uuid4())} | body, key)
+        assert (refused.status_code, "holder" in refused.json()) == (403, False), write
     step = {"task": "next", "queue": "theirs", "id": str(ask.served.server.context.environment.job_id())}
     item = {"job_id": own, "token": jobs[0]["token"], "event": "continued", "failures": 0, "then": step}
     assert ask.post("/leases/settle", {"items": [item]}, key).status_code == 403

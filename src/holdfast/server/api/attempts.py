@@ -11,6 +11,7 @@ from holdfast.core.states import State
 from holdfast.errors import JobNotFound
 from holdfast.server.api.leases import hint_of
 from holdfast.server.api.table import Asked, Refused
+from holdfast.server.principal import Right
 from holdfast.store.port import Checkpoint, LogLine, Part, Progress, Settled, Settlement
 from holdfast.wire.leases import LeaseState, SettledJob, Written
 from holdfast.wire.problems import STALE, Holder, Problem
@@ -108,6 +109,7 @@ async def _view(asked: Asked[Any]) -> JobView:
     view = (await asked.store.get([asked.id]))[0]
     if view is None:
         raise JobNotFound(asked.id)
+    asked.allow(Right.WORK, view.queue)  # who holds a job is told to those alone who may work on its queue
     return view
 
 
