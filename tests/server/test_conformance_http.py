@@ -140,6 +140,7 @@ class Subjects(Fencing, Repeats, Registry, Journal, Records):
 
 
 class TestOverMemory(Subjects, Order, Budgets, Expiry, Results, Chains, Signals):
+    test_worker_is_shown_as_it_introduced_itself = None  # type: ignore[assignment]  # its owner is the key that it came with
     test_loop_of_many_steps_is_one_chain = None  # type: ignore[assignment]  # so many that it takes long
 
     @pytest.fixture

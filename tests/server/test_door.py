@@ -23,6 +23,8 @@ from tests.server.served import SECRET, bearer, made_key, serving
 from tests.server.test_attempts import WRITES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.server.api.table import Operation
 
 GOOD = "hf_abcdefghijkl_" + "x" * 43
@@ -140,7 +142,7 @@ def test_a_key_for_some_queues_reaches_no_other(ask: Asking) -> None:
     other = ask.worker()
     taken = ask.claim(other, tasks=["scoped"])
     assert [job["job_id"] for job in taken] == [str(foreign)]
-    assert ask.get(f"/workers/{other}/leases", key).json() == {"leases": []}
+    assert ask.get(f"/workers/{other}/leases", key).status_code == 403
     for write, body in WRITES.items():
         refused = ask.post(f"/jobs/{foreign}/{write}", {"token": str(uuid4())} | body, key)
         assert (refused.status_code, "holder" in refused.json()) == (403, False), write
@@ -174,7 +176,7 @@ def test_what_a_page_of_another_site_sends_with_a_session_is_refused(
 
 
 def test_secrets_are_told_to_machines_and_kept_from_people() -> None:
-    args = {"user": 1, "password": "hunter2", "iban": "DE1", "note": "token=abc123", "big": 12345678901234567890123}
+    args = {"user": 1, "password": "hunter2", "iban": "DE1", "note": "token=abc123", "big": 2**63 - 1}
     hidden = args | {"password": "[redacted]", "iban": "[redacted]", "note": "token=[redacted]"}
     with serving(Holdfast("memory://"), housekeeping=False, redacted=("iban",)) as served:
         ask = Asking(served)
@@ -231,6 +233,56 @@ def test_a_known_and_an_unknown_key_cost_the_same_queries(ask: Asking, monkeypat
         assert len(asked) == 1
 
 
+# -- whose a worker is -----------------------------------------------------------------------------------------------------
+
+
+def test_nobody_speaks_for_a_worker_of_another_key_or_learns_its_tokens(ask: Asking) -> None:
+    farm, other = ask.key(Role.WORKER, name="farm"), ask.key(Role.WORKER, name="other")
+    worker = ask.worker("w", farm)
+    ask.enqueue()
+    (job,) = ask.claim(worker, farm)
+    tries = [
+        ask.get(f"/workers/{worker}/leases", other),
+        ask.post(f"/workers/{worker}/claim", {"tasks": ["t"]}, other),
+        ask.post(f"/workers/{worker}/heartbeat", {}, other),
+        ask.post("/workers", {"name": "mine now", "id": str(worker)}, other),
+        ask.delete(f"/workers/{worker}", other),
+    ]
+    assert [answer.status_code for answer in tries] == [403] * 5
+    assert "registered with another key than 'other'" in tries[0].json()["message"]
+    assert job["token"] not in "".join(answer.text for answer in tries)
+    again = ask.key(Role.WORKER, name="farm")  # rotation: a second key of the same name
+    assert ask.get(f"/workers/{worker}/leases", again).json()["leases"][0]["token"] == job["token"]
+    assert ask.get(f"/workers/{worker}/leases").status_code == 200, "an admin may"
+
+
+def test_whose_a_worker_is_outlives_the_server(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with serving(url, housekeeping=False) as served:
+        ask = Asking(served)
+        farm, other = ask.key(Role.WORKER, name="farm"), ask.key(Role.WORKER, name="other")
+        worker = ask.worker("w", farm)
+        ask.client.close()
+    with serving(url, housekeeping=False) as served:
+        ask = Asking(served)
+        assert ask.post(f"/workers/{worker}/heartbeat", {}, other).status_code == 403
+        assert ask.post(f"/workers/{worker}/heartbeat", {}, farm).status_code == 200
+        ask.client.close()
+
+
+def test_jobs_of_holdfasts_own_are_nobody_elses(ask: Asking) -> None:
+    key = ask.key(Role.WORKER)
+    worker = ask.worker("w", key)
+    tries = [
+        ask.post("/jobs", {"jobs": [{"task": "holdfast.deliver", "queue": "holdfast"}]}, key),
+        ask.post("/jobs", {"jobs": [{"task": "holdfast.deliver"}]}, key),
+        ask.post(f"/workers/{worker}/claim", {"tasks": ["holdfast.deliver"]}, key),
+        ask.post(f"/workers/{worker}/claim", {"tasks": ["t"], "queues": ["holdfast"]}, key),
+    ]
+    assert [answer.status_code for answer in tries] == [403] * 4
+    assert "Holdfast's own" in tries[0].json()["message"]
+
+
 # -- how often -------------------------------------------------------------------------------------------------------------
 
 
@@ -251,12 +303,12 @@ def test_who_guesses_is_shut_out_and_those_who_were_in_stay_in() -> None:
         good, later = ask.key(Role.WORKER), ask.key(Role.WORKER)
         assert ask.get("/server", good).status_code == 200
         answers = [ask.get("/server", new_key()[0]) for _ in range(5)]
-        known, unknown = ask.get("/server", good), ask.get("/server", later)
+        known, unknown, admin = ask.get("/server", good), ask.get("/server", later), ask.get("/server", SECRET)
         ask.client.close()
     assert [answer.status_code for answer in answers] == [401] * 3 + [429] * 2
     assert int(answers[-1].headers["Retry-After"]) >= 10
     assert "3 a minute" in answers[-1].json()["message"]
-    assert (known.status_code, unknown.status_code) == (200, 429)
+    assert (known.status_code, unknown.status_code, admin.status_code) == (200, 429, 200)
 
 
 # -- where it may listen ---------------------------------------------------------------------------------------------------

@@ -83,6 +83,31 @@ def test_a_value_that_no_store_accepts_is_told_with_its_place(ask: Asking, job: 
     assert (answer.status_code, answer.json()["error"], answer.json()["path"]) == (422, "bad_value", path)
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ('{"a": "\\u0000"}', "NUL"),
+        ('{"a": 123456789012345678901234567890}', "does not fit in 64 bits"),
+        ('{"a": 1e400}', "out of range"),
+        ('{"a": ' + "[" * 70 + "]" * 70 + "}", "nested deeper than 64 levels"),
+        ("[1, 2]", "must be an object"),
+        ("7", "must be an object"),
+    ],
+)
+def test_args_that_no_task_could_take_are_refused_and_told_where(ask: Asking, args: str, said: str) -> None:
+    body = '{"jobs": [{"task": "t"}, {"task": "t", "args": ' + args + "}]}"
+    answer = ask.client.post("/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["path"].startswith("jobs[1].args")
+    assert said in answer.json()["message"]
+
+
+def test_a_misspelt_field_of_a_job_is_refused(ask: Asking) -> None:
+    answer = ask.post("/jobs", {"jobs": [{"task": "t", "arg": {"a": 1}}]})
+    assert answer.status_code == 400
+    assert "`arg`" in answer.json()["message"]
+
+
 def test_a_body_of_another_kind_is_refused(ask: Asking) -> None:
     answer = ask.client.post("/jobs", content=b"{}", headers={"Content-Type": "text/plain"})
     assert (answer.status_code, answer.json()["error"]) == (415, "unsupported_media_type")

@@ -77,7 +77,7 @@ class UniqueKey(msgspec.Struct, frozen=True, omit_defaults=True):
     on_conflict: OnConflict = OnConflict.SKIP
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A job to be enqueued. With an `id` (UUIDv7) of the client's own, the request may be repeated."""
 
     task: str

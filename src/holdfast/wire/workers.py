@@ -37,7 +37,7 @@ class RegisterRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             metadata=sent(worker.info, "worker.info"),
         )
 
-    def worker(self, worker_id: UUID) -> Worker:
+    def worker(self, worker_id: UUID, owner: str) -> Worker:
         """Return the worker, which is a remote one."""
         return Worker(
             id=worker_id,
@@ -47,6 +47,7 @@ class RegisterRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             version=self.version,
             slots=self.slots,
             capabilities=tuple(self.capabilities),
+            owner=owner,
         )
 
 

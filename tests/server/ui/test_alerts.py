@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import httpx2
-import msgspec
 import pytest
 
 from holdfast import Holdfast
 from holdfast.core.job import NewJob
 from holdfast.core.states import State
+from holdfast.notify.port import Hint
 from holdfast.server.alerts.delivering import QUEUE, TASK
 from holdfast.server.alerts.target import Target
 from holdfast.store.port import Action, Role
@@ -135,9 +135,14 @@ async def test_what_is_redelivered_reaches_its_target_again() -> None:
                 async def in_state(state: State) -> bool:
                     return bool((await client.get(f"/api/v1/jobs/{job}")).json()["state"] == state)
 
-                args = msgspec.json.decode(delivery("ops", "worker_startup", "worker gpu-3 has started").args)
-                answer = await client.post("/api/v1/jobs", json={"jobs": [{"task": TASK, "queue": QUEUE, "args": args}]})
-                job = UUID(answer.json()["jobs"][0]["job_id"])
+                sent = delivery("ops", "worker_startup", "worker gpu-3 has started")
+                job = sent.id
+
+                async def send() -> None:
+                    await served.server.context.store.enqueue([sent])
+                    served.server.context.notifier.hint(Hint(queues=frozenset({QUEUE})))
+
+                served.run(send())
                 await until(lambda: in_state(State.FAILED))
                 assert "HTTP_410" in rows((await client.get("/alerts")).text)[job]
                 await client.post(f"/alerts/{job}/redeliver")

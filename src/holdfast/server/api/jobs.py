@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.lease import Lease
 from holdfast.core.redact import redact
 from holdfast.core.text import checked_name, clean
-from holdfast.errors import JobNotFound
+from holdfast.errors import BadJob, JobNotFound
 from holdfast.notify.port import Hint
 from holdfast.runtime.enqueuing import hint_of
-from holdfast.server.api.table import Asked, Refused
+from holdfast.server.api.table import Asked, Refused, refuse_own
 from holdfast.server.principal import Right
 from holdfast.server.veil import veiled
 from holdfast.store.port import TEXT_LIMIT, Answer, ChainView, JobView
+from holdfast.tasks.values import MAX_DEPTH, find_fault, short
 from holdfast.wire.jobs import (
     BlockerInfo,
     BlockersAnswer,
@@ -46,8 +48,12 @@ async def enqueue(asked: Asked[EnqueueRequest]) -> EnqueueAnswer:
     """Create jobs, all or none."""
     body = asked.body
     jobs = [spec.job(asked.environment.job_id) for spec in body.jobs]
+    for number, job in enumerate(jobs):
+        _check_args(job.args, f"jobs[{number}].")
+        refuse_own(job.task)
     for queue in sorted({job.queue for job in jobs}):
         asked.allow(Right.ENQUEUE, queue)
+        refuse_own(queue)
     for queue in body.caps:
         checked_name(queue, "caps")
     answers = await asked.store.enqueue(
@@ -56,6 +62,21 @@ async def enqueue(asked: Asked[EnqueueRequest]) -> EnqueueAnswer:
     if hint := hint_of(jobs, answers):
         asked.notifier.hint(hint)
     return EnqueueAnswer([EnqueuedJob(answer.status, answer.job_id) for answer in answers])
+
+
+def _check_args(text: str, before: str) -> None:
+    """Refuse args that no task could take: what `task.enqueue` would refuse, and what is neither an object nor encrypted."""
+    path = f"{before}args"
+    try:
+        value = msgspec.json.decode(text)
+    except RecursionError:
+        raise BadJob(f"nested deeper than {MAX_DEPTH} levels", path=path) from None
+    except msgspec.MsgspecError as error:
+        raise BadJob(f"cannot be read: {error}", path=path) from None
+    if not isinstance(value, dict | str):
+        raise BadJob(f'must be an object, such as {{"user": 42}}, not {short(value)}', path=path)
+    if (fault := find_fault([("args", value)])) is not None:
+        raise BadJob(fault.reason, path=f"{before}{fault.path}")
 
 
 async def get(asked: Asked[None]) -> JobInfo:

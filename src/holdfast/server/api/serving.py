@@ -17,6 +17,7 @@ from holdfast.server.api.hearing import Hearing
 from holdfast.server.api.ledger import Ledger
 from holdfast.server.api.openapi import ROOT, document
 from holdfast.server.api.operations import OPERATIONS
+from holdfast.server.api.owners import Owners
 from holdfast.server.api.table import Asked, Refused, forbidden, unauthorized
 from holdfast.server.limits import TooMany
 from holdfast.wire.problems import Problem, problem_of
@@ -51,6 +52,7 @@ class Api:
     def __init__(self, context: Context, figures: Figures | None = None) -> None:
         self._context = context
         self._ledger = Ledger(figures)
+        self._owners = Owners(context.store, context.environment)
         self.hearing = Hearing(context.notifier)
         self._document = document(context.version)
 
@@ -98,7 +100,7 @@ class Api:
             raise forbidden(principal, operation.rights[0])
         ids = tuple(_id(text) for text in request.path_params.values())
         body = None if decoder is None else await self._body(request, decoder)
-        return Asked(self._context, self.hearing, self._ledger, request, principal, body, ids)
+        return Asked(self._context, self.hearing, self._ledger, self._owners, request, principal, body, ids)
 
     async def _body(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> Any:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast.server.alerts.delivering import QUEUE, TASK
 from holdfast.wire.problems import Problem
 
 if TYPE_CHECKING:
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
     from holdfast.notify.port import Notifier
     from holdfast.server.api.hearing import Hearing
     from holdfast.server.api.ledger import Ledger
+    from holdfast.server.api.owners import Owners
     from holdfast.server.context import Context
     from holdfast.server.principal import Principal, Right
     from holdfast.server.settings import ServerSettings
     from holdfast.store.port import Store
 
+OWN: Final = frozenset({QUEUE, TASK})
+"""The queue and the task of alerts."""
 B = TypeVar("B")
 
 ALWAYS: Final = (401, 429, 503)
@@ -50,6 +54,7 @@ class Asked(Generic[B]):
     context: Context
     hearing: Hearing
     ledger: Ledger
+    owners: Owners
     request: Request
     principal: Principal
     body: B
@@ -88,6 +93,13 @@ class Asked(Generic[B]):
         """Refuse what the key may not do in a queue."""
         if not self.principal.may(right, queue):
             raise forbidden(self.principal, right, queue)
+
+
+def refuse_own(name: str) -> None:
+    """Refuse a queue or a task of Holdfast's own: whoever could enqueue or run its jobs could forge or swallow alerts."""
+    if name in OWN:
+        problem = Problem(error="forbidden", message=f"{name!r} is Holdfast's own", fix="choose another name")
+        raise Refused(403, problem)
 
 
 Handler = Callable[[Asked[Any]], Awaitable[Any]]

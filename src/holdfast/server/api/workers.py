@@ -13,7 +13,7 @@ from holdfast.core.settle import settle
 from holdfast.core.text import checked_name
 from holdfast.notify.port import Hint
 from holdfast.server.api.hearing import Full
-from holdfast.server.api.table import Asked, Refused, forbidden, unauthorized
+from holdfast.server.api.table import Asked, Refused, forbidden, refuse_own, unauthorized
 from holdfast.server.principal import Right
 from holdfast.store.port import Beat, ClaimRequest, Settlement
 from holdfast.wire.leases import ClaimAnswer, ClaimBody, ClaimedJob, LeasesAnswer, LeaseState, lease_of, ref_of
@@ -38,12 +38,17 @@ REST: Final = 0.05
 async def register(asked: Asked[RegisterRequest]) -> RegisterAnswer:
     """Make a worker known, or change what it says of itself."""
     worker_id = asked.environment.job_id() if asked.body.id is None else asked.body.id
-    await asked.store.register(asked.body.worker(worker_id))
+    if asked.body.id is not None:
+        await asked.owners.check(asked.principal, worker_id)
+    worker = asked.body.worker(worker_id, asked.principal.name)
+    await asked.store.register(worker)
+    asked.owners.registered(worker_id, worker.owner)
     return RegisterAnswer(id=worker_id, heartbeat_ms=ms(HEARTBEAT), longest_wait_ms=ms(asked.settings.longest_poll))
 
 
 async def heartbeat(asked: Asked[HeartbeatRequest]) -> HeartbeatAnswer:
     """Note a sign of life, and extend leases with it."""
+    await asked.owners.check(asked.principal, asked.id)
     signal = await asked.store.beat(Beat(worker=asked.id, counters=text_or_empty(asked.body.counters, "counters")))
     leases = [lease_of(one) for one in asked.body.leases]
     extended = await asked.store.extend(leases) if leases else []
@@ -53,12 +58,14 @@ async def heartbeat(asked: Asked[HeartbeatRequest]) -> HeartbeatAnswer:
 
 async def retire(asked: Asked[None]) -> Done:
     """Note that a worker has stopped."""
+    await asked.owners.check(asked.principal, asked.id)
     await asked.store.retire(asked.id)
     return Done()
 
 
 async def leases(asked: Asked[None]) -> LeasesAnswer:
     """Return the leases that a worker holds, as far as the key may work on their queues."""
+    await asked.owners.check(asked.principal, asked.id)
     held = await asked.store.holding(asked.id)
     if asked.principal.queues is not None:
         views = await asked.store.get([lease.job_id for lease in held])
@@ -72,6 +79,7 @@ async def leases(asked: Asked[None]) -> LeasesAnswer:
 
 async def claim(asked: Asked[ClaimBody]) -> ClaimAnswer:
     """Take ready jobs; wait for some where there are none. What the client is no longer there to receive is given back."""
+    await asked.owners.check(asked.principal, asked.id)
     request = _request(asked)
     wait = min(seconds(asked.body.wait_ms), asked.settings.longest_poll)
     try:
@@ -95,6 +103,8 @@ def _request(asked: Asked[ClaimBody]) -> ClaimRequest:
         queues = own if queues is None else queues
         for queue in sorted(queues - own):
             raise forbidden(asked.principal, Right.WORK, queue)
+    for name in (*body.tasks, *(queues or ())):
+        refuse_own(name)
     if body.first is not None:
         checked_name(body.first, "first")
     return ClaimRequest(

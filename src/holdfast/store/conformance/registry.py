@@ -39,6 +39,7 @@ class Registry(Subject):
             version="1.2.3",
             slots=8,
             capabilities=("gpu", "arm"),
+            owner="farm",
         )
         await world.store.register(worker)
 
@@ -48,7 +49,7 @@ class Registry(Subject):
 
     @hostile
     async def test_hostile_text_of_a_worker_comes_back_as_it_went_in(self, world: World, text: str) -> None:
-        worker = Worker(id=uuid4(), name=text, info=text, version=text, capabilities=(text, "plain"))
+        worker = Worker(id=uuid4(), name=text, info=text, version=text, capabilities=(text, "plain"), owner=text)
         await world.store.register(worker)
         await world.store.beat(Beat(worker=worker.id, counters=text))
         await world.store.disable(worker.id, by=text)

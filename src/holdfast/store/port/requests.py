@@ -170,13 +170,15 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 1
     capabilities: tuple[str, ...] = ()
     """At most 10 KB in all."""
+    owner: str = ""
+    """Of a remote one the name of the key that it came with: no other may speak for it."""
 
     def __post_init__(self) -> None:
         """Refuse what no store could keep."""
         for field, name in (("name", self.name), *(("capabilities", name) for name in self.capabilities)):
             if (reason := name_flaw(name)) is not None:
                 raise BadJob(reason, path=f"worker.{field}")
-        for field in ("info", "version"):
+        for field in ("info", "version", "owner"):
             if (reason := flaw(getattr(self, field))) is not None:
                 raise BadJob(reason, path=f"worker.{field}")
         for field, text in (("info", self.info), ("capabilities", "".join(self.capabilities))):

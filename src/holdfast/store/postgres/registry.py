@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 MOST_JOBS: Final = 100
 
 _REGISTER: Final = """
-INSERT INTO {schema}.worker (id, name, info, kind, version, slots, capabilities, registered_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())
+INSERT INTO {schema}.worker (id, name, info, kind, version, slots, capabilities, owner, registered_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, info = excluded.info, kind = excluded.kind, version = excluded.version,
     slots = excluded.slots, capabilities = excluded.capabilities, heartbeat_at = clock_timestamp(), offline_at = NULL,
-    draining_at = NULL
+    draining_at = NULL, owner = excluded.owner
 RETURNING no
 """
 
@@ -80,6 +80,7 @@ class Registry(Handle):
             worker.version,
             worker.slots,
             msgspec.json.encode(worker.capabilities).decode(),
+            worker.owner,
         )
 
     async def beat(self, beat: Beat) -> Signal:
@@ -169,6 +170,7 @@ def _worker_view(row: Record) -> WorkerView:
         version=row["version"],
         slots=row["slots"],
         capabilities=tuple(msgspec.json.decode(row["capabilities"])),
+        owner=row["owner"],
     )
     return WorkerView(
         worker=worker,

@@ -35,6 +35,7 @@ def register(writing: Writing, worker: Worker) -> None:
         "slots": worker.slots,
         "capabilities": names_text(worker.capabilities),
         "info": worker.info,
+        "owner": worker.owner,
         "now": writing.now,
     }
     writing.connection.execute(sql("register.worker"), values)
@@ -131,6 +132,7 @@ def _view(row: dict[str, Any], jobs: list[bytes]) -> WorkerView:
             version=row["version"],
             slots=row["slots"],
             capabilities=names_of(row["capabilities"]),
+            owner=row["owner"],
         ),
         registered_at=moment(row["registered_at"]),
         heartbeat_at=moment_or_none(row["heartbeat_at"]),

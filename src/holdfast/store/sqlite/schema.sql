@@ -305,7 +305,8 @@ CREATE TABLE holdfast_worker (
     draining_at INTEGER,
     counters TEXT NOT NULL DEFAULT '{}',
     capabilities TEXT,
-    info TEXT NOT NULL
+    info TEXT NOT NULL,
+    owner TEXT NOT NULL DEFAULT ''
 );
 
 CREATE INDEX holdfast_worker_newest ON holdfast_worker (registered_at, id);

@@ -34,7 +34,8 @@ CREATE TABLE worker (
     disabled_at timestamptz,
     disabled_by text NOT NULL DEFAULT '',
     draining_at timestamptz,
-    counters text NOT NULL DEFAULT '{}'
+    counters text NOT NULL DEFAULT '{}',
+    owner text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 CREATE INDEX worker_registered_at ON worker (registered_at, id);
 -- Workers are kept for ever: who looks for silent ones must not read those that are long gone.

@@ -1,7 +1,7 @@
 -- name: workers
 SELECT
     id, name, info, kind, version, slots, capabilities, registered_at, heartbeat_at, offline_at, disabled_at, disabled_by,
-    draining_at, counters
+    draining_at, counters, owner
 FROM holdfast_worker
 ORDER BY registered_at DESC, id DESC
 LIMIT ?
