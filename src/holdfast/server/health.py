@@ -125,7 +125,7 @@ class Probes:
                 principal = await self._context.door.principal(request)
         except (HoldfastError, TimeoutError):  # nobody we know, then: a probe is answered all the same
             return False
-        return principal is not None and principal.may(Right.LOOK)
+        return principal is not None and principal.may(Right.LOOK) and principal.queues is None
 
 
 def _worker(worker: RunningWorker) -> Check:

@@ -122,7 +122,7 @@ async def test_a_store_that_is_away_is_told_once_and_its_return_too(monkeypatch:
         snapshot = await mailbox.take(5)
         assert snapshot is not None
         assert snapshot.stats is None
-        assert "does not answer" in snapshot.summary
+        assert "does not answer" in snapshot.summary()
         monkeypatch.setattr(store, "stats", whole)
         snapshot = await mailbox.take(5)
         assert snapshot is not None
@@ -158,7 +158,11 @@ async def test_five_hundred_stalled_streams_keep_one_snapshot_between_them() -> 
             return True
 
         context = SimpleNamespace(door=SimpleNamespace(principal=anyone))
-        visit: Any = SimpleNamespace(ui=SimpleNamespace(live=live, context=context), request=SimpleNamespace(headers={}))
+        visit: Any = SimpleNamespace(
+            ui=SimpleNamespace(live=live, context=context),
+            request=SimpleNamespace(headers={}),
+            who=SimpleNamespace(queues=None),
+        )
         responses: list[Any] = [await streaming.live(visit) for _ in range(500)]
         streams = {asyncio.create_task(response({"type": "http", "method": "GET"}, receive, send)) for response in responses}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -19,9 +20,11 @@ from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
 from holdfast.errors import StoreUnavailable
 from holdfast.server.settings import ServerSettings
-from holdfast.server.ui import steering
-from holdfast.store.port import Action, ClaimRequest, LogLine, Role, Settlement, Worker
+from holdfast.server.ui import charts, steering
+from holdfast.server.ui.live import Snapshot
+from holdfast.store.port import Action, ClaimRequest, Grain, LogLine, Role, Settlement, Stats, TaskCounts, Worker
 from holdfast.system import SystemEnvironment
+from tests.server.served import bearer
 from tests.server.ui.conftest import OWN, Place, opened
 from tests.server.ui.serving import SECRET, new_key
 
@@ -190,12 +193,23 @@ def test_charts_have_the_figures_of_their_window(place: Place) -> None:
     runs = (0, 0, 0, 0, 4, *EMPTY[5:])
     figure = Figure(queue="q", task="t", event=Event.SUCCEED, count=4, ran=0.4, runs=runs, waits=runs)
     place.do(place.store.measure([figure]))
+    place.do(place.store.rewind(60))
     page = html.unescape(place.client.get("/").text)
     assert '"succeeded":[0.0,0.0,' in page
     assert re.search(r'"succeeded":\[[0.,]*4\.0', page)
-    for window in ("6h", "7d"):
+    for window, step in (("6h", 300), ("7d", 3600)):
+        place.do(place.store.rewind(step))
         page = html.unescape(place.client.get(f"/?window={window}").text)
         assert re.search(r'"succeeded":\[[0.,]+[1-9]', page)
+
+
+def test_the_step_that_has_not_ended_is_told_by_its_rate_so_far(place: Place) -> None:
+    place.do(place.store.measure([Figure(queue="q", task="t", event=Event.SUCCEED, count=4)]))
+    begun = place.do(place.store.figures(Grain.MINUTE))[0].at
+    for seconds, last in ((5, 0.0), (30, 8.0), (59, 4.1)):
+        shown = place.do(charts.charts(place.store, charts.WINDOWS["15m"], begun + timedelta(seconds=seconds), None))
+        counts = json.loads(shown[0].data)["series"]["succeeded"]
+        assert round(counts[-1], 1) == last
 
 
 # -- coming in -------------------------------------------------------------------------------------------------------------
@@ -517,3 +531,18 @@ def test_hostile_texts_are_texts_on_every_page(place: Place) -> None:
     client: TestClient = place.client
     for path in (*PAGES, f"/jobs/{jobs[0]}", f"/jobs?q={evil}", f"/jobs/confirm?verb=cancel&job={jobs[0]}&back={evil}"):
         assert "<img" not in client.get(path).text, path
+
+
+def test_what_is_about_every_queue_is_kept_from_those_who_may_see_some(place: Place) -> None:
+    narrow = place.having(Role.OPERATOR, queues=("mail",))
+    assert narrow.get("/audit").status_code == 403
+    assert "tells of every queue" in narrow.get("/audit").text
+    assert place.having(Role.OPERATOR).get("/audit").status_code == 200
+    snapshot = Snapshot(
+        version=1, stats=Stats([TaskCounts("mail", "t", {State.READY: 2}), TaskCounts("x", "t", {State.READY: 5})])
+    )
+    assert "2 ready" in snapshot.told_of(frozenset({"mail"}))
+    assert "7 ready" in snapshot.summary()
+    key = place.do(new_key(place.store, "narrow", Role.VIEWER, queues=("mail",)))
+    told = {name: place.anyone().get("/health/ready", headers=bearer(name)).json() for name in (key, SECRET)}
+    assert ("figures" in told[key], "figures" in told[SECRET]) == (False, True)

@@ -52,7 +52,13 @@ async def log_out(visit: Visit) -> Response:
 
 
 async def audit(visit: Visit) -> Response:
-    """Show who did what, newest first."""
+    """Show who did what, newest first: of every queue, and so to those alone who may look at all of them."""
+    if visit.who.queues is not None:
+        raise Problem(
+            HTTPStatus.FORBIDDEN,
+            f"The audit log tells of every queue, and {visit.who.name} may look at some.",
+            "Log in with a key that is not narrowed to queues, or ask somebody who has one.",
+        )
     params = visit.request.query_params
     actor, action, before = params.get("actor", "").strip(), params.get("action", ""), params.get("before", "")
     lines = await visit.store.audits(

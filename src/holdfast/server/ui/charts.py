@@ -46,6 +46,8 @@ WINDOWS: Final = {
     )
 }
 DEFAULT_WINDOW: Final = "15m"
+LAGGING: Final = 20.0
+"""Seconds of a step before it is shown: workers add up every ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,14 @@ async def charts(store: Store, window: Window, now: datetime, queues: frozenset[
     steps = _by_step(views, window, queues)
     times = [first + index * window.step for index in range(window.steps)]
     figures = [steps.get(at, ()) for at in times]
-    per_minute = 60 / window.step
-    if times[-1] not in steps:  # it has just begun, and nothing was added up yet: that is no standstill
-        times, figures = times[:-1], figures[:-1]
+    seconds = [float(window.step)] * (window.steps - 1) + [now.timestamp() - times[-1]]
+    if times[-1] not in steps or seconds[-1] < LAGGING:  # it has just begun, and little was added up yet: that is no standstill
+        times, figures, seconds = times[:-1], figures[:-1], seconds[:-1]
     counts = {
-        name: [sum(figure.count for figure in step if figure.event in events) * per_minute for step in figures]
+        name: [
+            60 * sum(figure.count for figure in step if figure.event in events) / length
+            for step, length in zip(figures, seconds, strict=True)
+        ]
         for name, events in (("succeeded", SUCCEEDED), ("failed", FAILED), ("retried", RETRIED))
     }
     return [

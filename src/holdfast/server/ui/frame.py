@@ -299,7 +299,8 @@ def _check_origin(request: Request) -> None:
         raise Problem(
             HTTPStatus.FORBIDDEN,
             "This request did not come from a page of this dashboard.",
-            "Do it on the page itself. Programs use the HTTP API with a key.",
+            "Do it on the page itself; programs use the HTTP API with a key. A proxy in front of this server has to pass on "
+            "the header Host (nginx: proxy_set_header Host $host).",
         )
 
 

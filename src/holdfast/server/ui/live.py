@@ -30,6 +30,7 @@ logger = logging.getLogger("holdfast.server")
 
 SHORTEST: Final = 0.25
 """Seconds between two looks, however many hints come."""
+SUMMED: Final = (State.READY, State.RUNNING, State.FAILED)
 LONGEST: Final = 1.0
 """Seconds after which it looks without a hint: progress and logs bring none."""
 
@@ -45,12 +46,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     told: str = ""
     """What every page is sent, as JSON: made once for all of them."""
 
-    @property
-    def summary(self) -> str:
-        """What a person hears who does not see the page."""
+    def told_of(self, queues: frozenset[str] | None) -> str:
+        """Return what a page is sent that may show these queues; `None`: all."""
+        return self.told if queues is None else json.dumps({"version": self.version, "summary": self.summary(queues)})
+
+    def summary(self, queues: frozenset[str] | None = None) -> str:
+        """Return what a person hears who does not see the page, of these queues; `None`: of all."""
         if self.stats is None:
             return "The store does not answer."
-        counts = {state: self.stats.count(state) for state in (State.READY, State.RUNNING, State.FAILED)}
+        stats, of = self.stats, [None] if queues is None else sorted(queues)
+        counts = {state: sum(stats.count(state, queue=queue) for queue in of) for state in SUMMED}
         live = sum(1 for view in self.workers if view.state is not WorkerState.OFFLINE)
         told = ", ".join(f"{count} {state}" for state, count in counts.items())
         return f"{told}, {live} live workers."
@@ -186,7 +191,7 @@ class Live:
             return
         self._asked = False
         version = 1 if last is None else last.version + 1
-        told = json.dumps({"version": version, "summary": snapshot.summary})
+        told = json.dumps({"version": version, "summary": snapshot.summary()})
         self._latest = msgspec.structs.replace(snapshot, version=version, told=told)
         for mailbox in self._mailboxes:
             mailbox.put(self._latest)

@@ -35,7 +35,8 @@ async def _events(visit: Visit) -> AsyncIterator[ServerSentEvent]:
         while not hub.closing and await _welcome(visit):
             snapshot = await mailbox.take(CHECK)
             if snapshot is not None:
-                yield ServerSentEvent(snapshot.told, event="changed", id=hub.event_id(snapshot), retry=RETRY, sep="\n")
+                data, number = snapshot.told_of(visit.who.queues), hub.event_id(snapshot)
+                yield ServerSentEvent(data, event="changed", id=number, retry=RETRY, sep="\n")
 
 
 async def _welcome(visit: Visit) -> bool:
