@@ -180,7 +180,8 @@ class StoreUnavailable(HoldfastError, ConnectionError):
         self.cause = cause
         self.fix = fix
         tried = f" (tried for {waited:.1f} s)" if waited else ""
-        super().__init__(f"cannot use the database at {target}{tried}: {cause}" + (f". {fix}" if fix else ""))
+        what = "server" if target.startswith(("http://", "https://")) else "database"
+        super().__init__(f"cannot use the {what} at {target}{tried}: {cause}" + (f". {fix}" if fix else ""))
 
 
 class SchemaError(HoldfastError):

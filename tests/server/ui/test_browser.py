@@ -19,10 +19,12 @@ from playwright.sync_api import expect, sync_playwright
 from holdfast import Holdfast
 from holdfast.core.figures import BUCKETS, Figure
 from holdfast.core.job import NewJob, Unique
+from holdfast.core.outcome import Error
+from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
 from holdfast.errors import StoreUnavailable
 from holdfast.server.settings import ServerSettings
-from holdfast.store.port import Role, Worker
+from holdfast.store.port import Checkpoint, ClaimRequest, LogLine, Part, PartState, Progress, Role, Settlement, Worker
 from tests.server.ui.alerting import TARGETS, alerted
 from tests.server.ui.browser import ARGS, axe, chromium
 from tests.server.ui.serving import SECRET, Served, new_key, served
@@ -573,3 +575,44 @@ def test_hostile_texts_stay_texts(stage: Stage) -> None:
                 assert page.locator("h1 .title").text_content() == job.task
     page.close()
     stage.do(go())
+
+
+def test_hostile_texts_that_a_run_leaves_behind_stay_texts(stage: Stage) -> None:
+    store, world = stage.serving.store, stage.serving.server.context.environment
+    worker = Worker(id=world.job_id(), name="evil", info=json.dumps({"metadata": HOSTILE[0]}))
+    texts = (*HOSTILE, HOSTILE[0] * 25_000, f"nul \0 {HOSTILE[0]}")
+    assert max(map(len, texts)) > 1_000_000
+
+    async def run(evil: str) -> UUID:
+        short = evil[:150].replace("\0", "")
+        job = NewJob(id=world.job_id(), task="evil.run", args=json.dumps({"evil": evil}))
+        await store.enqueue([job])
+        (claimed,) = await store.claim(ClaimRequest(worker=worker.id, tasks=frozenset({"evil.run"}), limit=1, look=True))
+        lease = claimed.lease
+        await store.progress([Progress(lease, 30, step=evil, message=evil)])
+        await store.log([LogLine(lease=lease, message=evil, logger=evil, fields=json.dumps({short: short}))])
+        await store.checkpoint([Checkpoint(lease, Part(short, PartState.FAILED, data=json.dumps(evil), error=evil))])
+        error = Error(short, evil, evil)
+        await store.settle([Settlement(lease, Write(event=Event.FAIL, failures=1, error=error))])
+        return job.id
+
+    async def appear() -> list[UUID]:
+        await store.register(worker)
+        return [await run(evil) for evil in texts]
+
+    jobs = stage.do(appear())
+    page = stage.page("/")
+    for evil, job in zip(texts, jobs, strict=True):
+        page.goto(f"{stage.url}/jobs/{job}")
+        page.locator("h1").wait_for()
+        assert page.locator("#main img, #main script, #main svg[onload]").count() == 0
+        assert page.title().endswith("Holdfast")
+        if "\0" not in evil:
+            assert evil[:150] in (page.locator("#main").text_content() or "")
+    for path in ("/", "/jobs", "/workers"):
+        page.goto(f"{stage.url}{path}")
+        page.locator("h1").wait_for()
+        assert page.locator("#main img, #main script, #main svg[onload]").count() == 0, path
+    page.close()
+    stage.do(store.delete(jobs))
+    stage.do(store.retire(worker.id))

@@ -113,7 +113,10 @@ class Line:
         if (error := error_of(problem)) is not None:
             return error
         match response.status_code:
-            case 401 | 403:
+            case 401:
+                fix = "Check it (--key, HOLDFAST_KEY): it may be misspelt, revoked or expired"
+                return KeyRefused(f"{self.target} does not know this key. {fix}")
+            case 403:
                 return KeyRefused(f"{self.target}: {problem.message}. {problem.fix}")
             case 404 | 500:
                 return HoldfastError(f"{self.target}: {problem.message}. {problem.fix}")
