@@ -114,8 +114,7 @@ class Line:
             return error
         match response.status_code:
             case 401:
-                fix = "Check it (--key, HOLDFAST_KEY): it may be misspelt, revoked or expired"
-                return KeyRefused(f"{self.target} does not know this key. {fix}")
+                return KeyRefused(f"{self.target}: {problem.message}. Check the key (--key, HOLDFAST_KEY)")
             case 403:
                 return KeyRefused(f"{self.target}: {problem.message}. {problem.fix}")
             case 404 | 500:
