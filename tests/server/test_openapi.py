@@ -137,6 +137,8 @@ class Provoked:
         return self.send(self._id_of(job), bodies(job).get(self.operation.name))
 
     def status_400(self) -> httpx2.Response:
+        if self.operation.query is not None:
+            return self.send(params={"target": "none"})
         if self.operation.body is None:
             return self.send("no-uuid")
         return self.send(content=b"{", json=None, headers={"Content-Type": "application/json"})
