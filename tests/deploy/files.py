@@ -93,7 +93,10 @@ def unit(name: str) -> dict[str, dict[str, list[str]]]:
 
 def of_systemd(name: str) -> Command:
     service = unit(name)["Service"]
-    lines = [*(SYSTEMD / "holdfast.env").read_text().splitlines(), *(one for line in service["Environment"] for one in line.split())]
+    lines = [
+        *(SYSTEMD / "holdfast.env").read_text().splitlines(),
+        *(one for line in service["Environment"] for one in line.split()),
+    ]
     environment = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     (start,) = service["ExecStart"]
     for specifier, value in SPECIFIERS.items():

@@ -84,9 +84,10 @@ class World:
         """Have a command run; it must end well when it is asked to."""
         log = self._folder / f"{command.arguments[0]}.log"
         line = [sys.executable, "-m", "holdfast", *command.arguments]
-        with log.open("wb") as output, subprocess.Popen(
-            line, cwd=DOCKER, env=self.environment(command), stdout=output, stderr=output
-        ) as process:
+        with (
+            log.open("wb") as output,
+            subprocess.Popen(line, cwd=DOCKER, env=self.environment(command), stdout=output, stderr=output) as process,
+        ):
             try:
                 yield
                 assert process.poll() is None, f"it ended by itself:\n{log.read_text()}"

@@ -68,7 +68,11 @@ def copied() -> list[str]:
 def test_what_is_copied_exists_and_only_that_is_sent_to_the_builder() -> None:
     assert [source for source in copied() if not (ROOT / source).exists()] == []
     lines = (DOCKER / "Dockerfile.dockerignore").read_text().splitlines()
-    assert [line for line in lines if line and not line.startswith("#")] == ["*", *[f"!{one}" for one in copied()], "**/__pycache__"]
+    assert [line for line in lines if line and not line.startswith("#")] == [
+        "*",
+        *[f"!{one}" for one in copied()],
+        "**/__pycache__",
+    ]
 
 
 def test_what_the_build_copies_is_enough_to_build_the_package(tmp_path: Path) -> None:

@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def ask(request: pytest.FixtureRequest, tmp_path: Path, postgres_servers: PostgresServers) -> Iterator[Asking]:
     """A server on an empty store of each kind."""
-    urls = {"memory": lambda: "memory://", "sqlite": lambda: f"sqlite:///{tmp_path}/jobs.db"}
-    url = urls.get(request.param, lambda: postgres_servers[MAJORS[-1]].create_database())()
+    server = postgres_servers[MAJORS[-1]] if request.param == "postgres" else None
+    url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}.get(request.param, "")
+    url = url if server is None else server.create_database()
     with serving(Holdfast(url), housekeeping=False, key_rate=1e6) as served:
         asking = Asking(served)
         yield asking
         asking.client.close()
+    if server is not None:
+        server.drop_database(url)
 
 
 @pytest.fixture

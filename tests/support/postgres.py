@@ -178,8 +178,9 @@ class PostgresServer(Server, Daemon):
     """A server with its own data directory, started by this process and gone with it.
 
     `durable=True` sets it up as for real data (fsync and enough memory to measure with); otherwise it is set up for speed.
-    `settings` are added to, and win over, the ones chosen here. Clients of the address or network `admit` are let in too. `prefix` is
-    a command that runs the server, as `env NAME=value` does. Its data are kept in `data`, or else in a folder of its own.
+    `settings` are added to, and win over, the ones chosen here. Clients of the address or network `admit` are let in as well.
+    `prefix` is a command that runs the server, as `env NAME=value` does. Its data are kept in `data`, or else in a folder
+    of its own.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Several hosts on one network: a namespace each, and a switch between them that can leave one of them out.
 
-Each host has one TUN device, whose other end is held here; a thread carries every packet to the host that it is addressed to. The
-machine that runs the tests is on the same network, and nothing of its own network is changed.
+Each host has one TUN device, whose other end is held here; a thread carries every packet to the host that it is addressed to.
+The machine that runs the tests is on the same network, and nothing of its own network is changed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import select
 import threading
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tests.faults.machine.network import LARGEST, _run, _tun
@@ -50,9 +51,7 @@ class Host:
 
         def inside() -> None:
             try:
-                with open(f"/run/netns/{self.space}") as space:  # noqa: PTH123  a descriptor is what is wanted
-                    if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), CLONE_NEWNET) != 0:
-                        raise OSError(ctypes.get_errno(), f"cannot go to {self.space}")
+                _go_to(self.space)
                 work()
             except BaseException as error:  # noqa: BLE001  raised below
                 failed.append(error)
@@ -127,3 +126,10 @@ class Switch:
                     continue
                 with contextlib.suppress(OSError):  # a device that is about to go
                     os.write(target.end, packet)
+
+
+def _go_to(space: str) -> None:
+    """Have this thread be in a network namespace."""
+    with Path("/run/netns", space).open() as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot go to {space}")

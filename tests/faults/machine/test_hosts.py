@@ -1,4 +1,4 @@
-"""Workers on three hosts, the database on a fourth: one is cut off, its jobs go on elsewhere, and what it says later is refused."""
+"""Workers on three hosts, the database on a fourth: one is cut off, others do its jobs, and its late writes are refused."""
 
 from __future__ import annotations
 

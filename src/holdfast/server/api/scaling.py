@@ -30,7 +30,9 @@ async def scale(asked: Asked[ScaleQuery]) -> ScaleAnswer:
         stats = await asked.store.stats()
         paused = {view.name for view in await asked.store.queues() if view.paused_at is not None}
         workers = await asked.store.workers()
-    rows = [row for row in stats.tasks if (queues is None or row.queue in queues) and (not query.task or row.task in query.task)]
+    rows = [
+        row for row in stats.tasks if (queues is None or row.queue in queues) and (not query.task or row.task in query.task)
+    ]
     ready = _count([row for row in rows if row.queue not in paused], State.READY)
     running = _count(rows, State.RUNNING)
     waiting = {row.queue for row in rows if row.queue not in paused and row.counts.get(State.READY)}
