@@ -92,7 +92,7 @@ def test_what_the_build_copies_is_enough_to_build_the_package(tmp_path: Path) ->
 
 def test_the_compose_file_is_one_by_the_specification() -> None:
     schema = resources.files("check_jsonschema").joinpath("builtin_schemas/vendor/compose-spec.json").read_text()
-    jsonschema.validate(compose(), json.loads(schema), cls=jsonschema.Draft7Validator)
+    jsonschema.validate(compose(), json.loads(schema), cls=jsonschema.Draft202012Validator)
 
 
 @pytest.mark.parametrize("service", ["migrate", "server", "worker"])

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 HOST: Final = "FAULTS_HOST"
+BREATH: Final = 0.1
+"""Seconds between two signs of life of a handler."""
 LEDGER: Final = "CREATE TABLE ledger (job uuid NOT NULL, host text NOT NULL)"
 
 app = Holdfast(os.environ.get(URL, "memory://"))
@@ -44,12 +46,12 @@ async def enter(*, job: Job) -> str:
 
 @app.task(retry=AT_ONCE)
 async def guard(*, job: Job) -> str:
-    """Works until the test is over; another attempt ends at once."""
+    """Works until the test is over."""
     tell_here("began", job)
     try:
-        while job.attempt == 1 and not is_open("over"):
+        while not is_open("over"):
             tell_here("lives", job)
-            await asyncio.sleep(TURN)
+            await asyncio.sleep(BREATH)
     finally:
         tell_here("stopped", job, reason=job.abort.reason)
     return await enter_in_ledger(job)
@@ -59,9 +61,9 @@ async def guard(*, job: Job) -> str:
 def guard_in_thread(*, job: Job) -> str:
     """The same; when it is asked to stop it does, and returns long after that what must not count."""
     tell_here("began", job)
-    while job.attempt == 1 and not is_open("over") and not job.abort.is_set():
+    while not is_open("over") and not job.abort.is_set():
         tell_here("lives", job)
-        threading.Event().wait(TURN)
+        threading.Event().wait(BREATH)
     tell_here("stopped", job, reason=job.abort.reason)
     while job.abort.is_set() and not is_open("healed"):
         threading.Event().wait(TURN)
@@ -72,7 +74,7 @@ def guard_in_thread(*, job: Job) -> str:
 def guard_in_process(*, job: Job) -> str:
     """The same; its process is killed."""
     tell_here("began", job)
-    while job.attempt == 1 and not is_open("over"):
+    while not is_open("over"):
         tell_here("lives", job)
-        threading.Event().wait(TURN)
+        threading.Event().wait(BREATH)
     return f"by attempt {job.attempt}"
