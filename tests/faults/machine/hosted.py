@@ -45,7 +45,7 @@ async def enter(*, job: Job) -> str:
 
 
 @app.task(retry=AT_ONCE)
-async def guard(*, job: Job) -> str:
+async def stand(*, job: Job) -> str:
     """Works until the test is over."""
     tell_here("began", job)
     try:
@@ -58,7 +58,7 @@ async def guard(*, job: Job) -> str:
 
 
 @app.task(retry=AT_ONCE)
-def guard_in_thread(*, job: Job) -> str:
+def stand_in_thread(*, job: Job) -> str:
     """The same; when it is asked to stop it does, and returns long after that what must not count."""
     tell_here("began", job)
     while not is_open("over") and not job.abort.is_set():
@@ -71,7 +71,7 @@ def guard_in_thread(*, job: Job) -> str:
 
 
 @app.task(retry=AT_ONCE, executor="process")
-def guard_in_process(*, job: Job) -> str:
+def stand_in_process(*, job: Job) -> str:
     """The same; its process is killed."""
     tell_here("began", job)
     while not is_open("over"):

@@ -75,8 +75,8 @@ async def fleet(server: PostgresServer, tmp_path: Path) -> AsyncIterator[Fleet]:
 
 
 async def started_on(fleet: Fleet, switch: Switch, name: str) -> WorkerProcess:
-    options: dict[str, Any] = {"module": "tests.faults.machine.hosted", "environment": {hosted.HOST: name}, "concurrency": SLOTS}
-    return await fleet.started(name, prefix=switch.hosts[name].prefix, **options)
+    options: dict[str, Any] = {"environment": {hosted.HOST: name}, "prefix": switch.hosts[name].prefix, "concurrency": SLOTS}
+    return await fleet.started(name, module="tests.faults.machine.hosted", **options)
 
 
 async def test_a_host_that_is_cut_off_stops_in_time_is_replaced_by_the_others_and_refused_when_it_is_back(
@@ -84,17 +84,17 @@ async def test_a_host_that_is_cut_off_stops_in_time_is_replaced_by_the_others_an
 ) -> None:
     await bank.query(fleet.url, hosted.LEDGER)
     assert urlsplit(fleet.url).hostname == switch.hosts["database"].address
-    kinds = (hosted.guard, hosted.guard_in_thread, hosted.guard_in_process)
+    kinds = (hosted.stand, hosted.stand_in_thread, hosted.stand_in_process)
     workers = {name: await started_on(fleet, switch, name) for name in WORKERS}
-    guards = await fleet.enqueue(*[kind.options(lease=LEASE).call() for kind in kinds for _ in range(EACH)])
-    await fleet.noted("began", guards)
+    standing = await fleet.enqueue(*[kind.options(lease=LEASE).call() for kind in kinds for _ in range(EACH)])
+    await fleet.noted("began", standing)
     entries = await fleet.enqueue(*[hosted.enter.call() for _ in range(ENTRIES)])
     await fleet.succeeded(entries, LONG)
 
     # cut off the host that has most to do
-    at = {note.job: note.fields["host"] for note in fleet.notes("began", guards)}
+    at = {note.job: note.fields["host"] for note in fleet.notes("began", standing)}
     lonely, held = Counter(at.values()).most_common(1)[0]
-    theirs = [handle for handle in guards if at[str(handle.id)] == lonely]
+    theirs = [handle for handle in standing if at[str(handle.id)] == lonely]
     leases = await fleet.store.holding(worker_id(fleet, workers[lonely]))
     assert {lease.job_id for lease in leases} == {handle.id for handle in theirs}
     assert held >= EACH
@@ -118,7 +118,7 @@ async def test_a_host_that_is_cut_off_stops_in_time_is_replaced_by_the_others_an
     switch.hosts[lonely].cut = False
     assert tried(fleet, switch, lonely, leases) == REFUSED
     fleet.open_gate("healed")
-    late = {handle.id for handle in theirs} & {handle.id for handle in guards[EACH : 2 * EACH]}  # those in threads
+    late = {handle.id for handle in theirs} & {handle.id for handle in standing[EACH : 2 * EACH]}  # those in threads
     await until(lambda: len(workers[lonely].said("is refused")) >= len(late), "its late ends should be refused", LONG)
     await works_again(fleet, lonely)
     assert [await fleet.store.events(handle.id) for handle in theirs] == before, "a stale write left a trace"
@@ -126,10 +126,10 @@ async def test_a_host_that_is_cut_off_stops_in_time_is_replaced_by_the_others_an
 
     # nothing lost, nothing twice
     fleet.open_gate("over")
-    await fleet.succeeded(guards, LONG)
+    await fleet.succeeded(standing, LONG)
     assert {(view.attempt, view.failures) for view in await fleet.views(theirs)} == {(2, 1)}
     rows = Counter(str(row[0]) for row in await bank.query(fleet.url, "SELECT job FROM ledger"))
-    entered = [view for view in await fleet.views() if view.task.endswith((".enter", ".guard"))]
+    entered = [view for view in await fleet.views() if view.task.endswith((".enter", ".stand"))]
     assert rows == Counter(str(view.id) for view in entered), "the ledger has each of them once"
     assert "Traceback" not in workers[lonely].log
     print(figures(stopped, ends, {job: note.fields["moment"] for job, note in taken.items()}, switch.lost))  # noqa: T201
