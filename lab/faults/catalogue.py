@@ -52,7 +52,12 @@ ROWS: Final = dict(
         _row("11b", "the database is away for longer than the lease", "no failure is counted, nothing is reaped too early"),
         _row("12", "a standby that lacks the tail is promoted", "only the tail is lost; no old token fits a new lease"),
         _row("13", "a connection is half open", "found and replaced in less than a lease"),
-        _row("14", "a worker is cut off from the database", "it stops its handlers before the lease ends", "iproute2"),
+        _row(
+            "14",
+            "a worker or a whole host is cut off from the database",
+            "it stops its handlers before the lease ends, others take over, and its late writes are refused",
+            "iproute2",
+        ),
         _row("15", "handlers take every connection", "heartbeats and outcomes still go through"),
         _row(
             "16",

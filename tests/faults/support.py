@@ -292,7 +292,8 @@ class Fleet:
 
     def _trace_text(self) -> str:
         trace = self._folder / "trace"
-        return trace.read_text() if trace.exists() else ""
+        text = trace.read_text() if trace.exists() else ""
+        return text[: text.rfind("\n") + 1]  # whoever reads while a line is written may see a part of it
 
     # invariants
 

@@ -55,6 +55,17 @@ def test_every_route_of_the_api_is_in_the_document_that_is_served(ask: Asking) -
     assert len({one.name for one in OPERATIONS}) == len(OPERATIONS)
 
 
+def test_every_parameter_of_a_query_is_in_the_document_with_its_bounds_and_may_be_left_out() -> None:
+    for operation in OPERATIONS:
+        told = document("0")["paths"][f"{ROOT}{operation.path}"][operation.method.lower()].get("parameters", [])
+        asked = [one for one in told if one["in"] == "query"]
+        assert [one["name"] for one in asked] == list(getattr(operation.query, "__struct_fields__", ()))
+        assert not [one["name"] for one in asked if one["required"] or "default" not in one["schema"]]
+    scale = document("0")["paths"][f"{ROOT}/scale"]["get"]["parameters"]
+    bounds = {one["name"]: one["schema"] for one in scale}
+    assert (bounds["slots"]["minimum"], bounds["queue"]["type"]) == (1, "array")
+
+
 def test_every_endpoint_is_in_the_reference() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/http-api.md").read_text()
     assert [one.path for one in OPERATIONS if f"| `{one.method} {one.path}` |" not in page or one.summary not in page] == []
@@ -137,6 +148,8 @@ class Provoked:
         return self.send(self._id_of(job), bodies(job).get(self.operation.name))
 
     def status_400(self) -> httpx2.Response:
+        if self.operation.query is not None:
+            return self.send(params={"target": "none"})
         if self.operation.body is None:
             return self.send("no-uuid")
         return self.send(content=b"{", json=None, headers={"Content-Type": "application/json"})

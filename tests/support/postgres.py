@@ -178,8 +178,9 @@ class PostgresServer(Server, Daemon):
     """A server with its own data directory, started by this process and gone with it.
 
     `durable=True` sets it up as for real data (fsync and enough memory to measure with); otherwise it is set up for speed.
-    `settings` are added to, and win over, the ones chosen here. Clients of the address `admit` are let in as well. `prefix` is
-    a command that runs the server, as `env NAME=value` does. Its data are kept in `data`, or else in a folder of its own.
+    `settings` are added to, and win over, the ones chosen here. Clients of the address or network `admit` are let in as well.
+    `prefix` is a command that runs the server, as `env NAME=value` does. Its data are kept in `data`, or else in a folder
+    of its own.
     """
 
     def __init__(
@@ -224,7 +225,8 @@ class PostgresServer(Server, Daemon):
             raise StartError(self._why("initdb failed"))
         if self._admit is not None:
             with (self._data / "pg_hba.conf").open("a") as rules:
-                rules.write(f"host all all {self._admit}/32 trust\n")
+                network = self._admit if "/" in self._admit else f"{self._admit}/32"
+                rules.write(f"host all all {network} trust\n")
 
     def _launch(self, programs: Path, *, port: int | None = None) -> None:
         """Start the postmaster, again on another port when somebody took the free one in between."""

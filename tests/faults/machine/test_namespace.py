@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import signal
-import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.core.states import State
 from tests.faults import bank
 from tests.faults.machine import jobs
+from tests.faults.machine.moments import ends_of_leases, last_moments
 from tests.faults.machine.network import Namespace
 from tests.faults.support import chance, fleet_on, until
 from tests.support.majors import NEWEST
 from tests.support.postgres import PostgresServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from holdfast import Handle
     from tests.faults.support import Fleet, WorkerProcess
 
 LEASE = 12.0
@@ -134,27 +132,6 @@ async def test_a_transaction_that_is_cut_off_does_not_keep_the_next_attempt_from
     namespace.mend()
     fleet.open_gate("commit")
     assert await bank.total(fleet.url) == 1
-
-
-async def ends_of_leases(fleet: Fleet, handles: Sequence[Handle[str]]) -> dict[str, float]:
-    """Return when the leases end that nobody can extend any more: by the store's clock, as moments of the monotonic one."""
-    ends: dict[str, float] = {}
-    running = True
-    while running:
-        before, now = time.monotonic(), await fleet.now()
-        views = [view for view in await fleet.views(handles) if (view.state, view.attempt) == (State.RUNNING, 1)]
-        ends |= {str(view.id): before + (view.expires_at - now).total_seconds() for view in views if view.expires_at}
-        running = any(not view.lapsed for view in views)
-    return ends
-
-
-def last_moments(fleet: Fleet, handles: Sequence[Handle[str]]) -> dict[str, float]:
-    """Return when each first attempt stopped, or last gave a sign of life."""
-    found: dict[str, float] = {}
-    for note in [*fleet.notes("lives", handles), *fleet.notes("stopped", handles)]:
-        found[note.job] = max(found.get(note.job, 0.0), note.fields["moment"])
-    assert set(found) == {str(handle.id) for handle in handles}, "a handler was not asked to stop"
-    return found
 
 
 async def alone(fleet: Fleet, worker: WorkerProcess, other: WorkerProcess) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = "/api/v1"
 STATUSES: Final = {
-    400: "It is no JSON, or not of this shape; `path` says where.",
+    400: "It is no JSON, or not of this shape, or a parameter is none that is possible; `path` says where.",
     401: "No key, or one that is not known, has expired or was revoked.",
     403: "The key does not have the right, or not in this queue.",
     404: "It is not there.",
@@ -65,9 +65,18 @@ def _operation(operation: Operation, by_type: dict[type, dict[str, Any]]) -> dic
     if "{id}" in operation.path:
         schema = {"type": "string", "format": "uuid"}
         told["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": schema}]
+    if operation.query is not None:
+        told["parameters"] = _parameters(operation.query)
     if operation.body is not None:
         told["requestBody"] = {"required": True, "content": {"application/json": {"schema": by_type[operation.body]}}}
     return told
+
+
+def _parameters(query: type[msgspec.Struct]) -> list[dict[str, Any]]:
+    """Return what may follow the `?`; a list is sent by naming its parameter several times, which is the usual way."""
+    _, schemas = msgspec.json.schema_components([query])
+    fields = schemas[query.__name__]["properties"]
+    return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in fields.items()]
 
 
 def _response(operation: Operation, status: int, by_type: dict[type, dict[str, Any]]) -> dict[str, Any]:

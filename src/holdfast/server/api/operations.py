@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.server.api import attempts, jobs, leases, streaming, workers
+from holdfast.server.api import attempts, jobs, leases, scaling, streaming, workers
 from holdfast.server.api.table import Operation
 from holdfast.server.principal import Right
 from holdfast.wire import jobs as jobs_wire
 from holdfast.wire import leases as leases_wire
+from holdfast.wire import scaling as scaling_wire
 from holdfast.wire import workers as workers_wire
 
 WORK: Final = (Right.WORK,)
@@ -25,6 +26,16 @@ OPERATIONS: Final = (
         rights=(),
         handle=streaming.info,
         answer=workers_wire.ServerInfo,
+    ),
+    Operation(
+        method="GET",
+        path="/scale",
+        name="getScale",
+        summary="How much there is to do, who does it, and how many replicas of a worker it asks for: for autoscalers.",
+        rights=(Right.LOOK,),
+        handle=scaling.scale,
+        query=scaling_wire.ScaleQuery,
+        answer=scaling_wire.ScaleAnswer,
     ),
     # workers
     Operation(

@@ -99,7 +99,10 @@ class Api:
         if operation.rights and not any(principal.may(right) for right in operation.rights):
             raise forbidden(principal, operation.rights[0])
         ids = tuple(_id(text) for text in request.path_params.values())
-        body = None if decoder is None else await self._body(request, decoder)
+        if operation.query is not None:
+            body = queried(request, operation.query)
+        else:
+            body = None if decoder is None else await self._body(request, decoder)
         return Asked(self._context, self.hearing, self._ledger, self._owners, request, principal, body, ids)
 
     async def _body(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> Any:
@@ -149,21 +152,24 @@ def decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, HoldfastError):
             raise error.__cause__ from None
-        reason, _, path = str(error).partition(" - at `")
-        problem = Problem(
-            error="bad_shape",
-            message=str(error),
-            fix="see /api/v1/openapi.json for what is expected",
-            path=path.removesuffix("`").removeprefix("$").lstrip("."),
-            facts={"reason": reason},
-        )
-        raise Refused(400, problem) from None
+        raise _bad_shape(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         problem = Problem(error="bad_json", message=f"the body is no JSON: {error}", fix="send JSON in UTF-8")
         raise Refused(400, problem) from None
     except RecursionError:
         problem = Problem(error="bad_json", message="the body is nested too deeply", fix="send JSON that is flatter")
         raise Refused(400, problem) from None
+
+
+def queried(request: Request, kind: type[msgspec.Struct]) -> Any:
+    """Return what follows the `?`; parameters that are not known are ignored, as fields of a body are."""
+    given = request.query_params
+    lists = {field.name for field in msgspec.structs.fields(kind) if isinstance(field.default_factory, type)}
+    named = {name: given.getlist(name) if name in lists else given[name] for name in given}
+    try:
+        return msgspec.convert(named, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _bad_shape(error) from None
 
 
 def told(error: Exception) -> Response:
@@ -202,6 +208,18 @@ def _id(text: str) -> UUID:
     except ValueError:
         problem = Problem(error="bad_id", message=f"{text[:100]!r} is no UUID", fix="use the id as it was given", path="id")
         raise Refused(400, problem) from None
+
+
+def _bad_shape(error: msgspec.ValidationError) -> Refused:
+    reason, _, path = str(error).partition(" - at `")
+    problem = Problem(
+        error="bad_shape",
+        message=str(error),
+        fix="see /api/v1/openapi.json for what is expected",
+        path=path.removesuffix("`").removeprefix("$").lstrip("."),
+        facts={"reason": reason},
+    )
+    return Refused(400, problem)
 
 
 def _too_large(limit: int) -> Refused:

@@ -35,6 +35,7 @@ ALWAYS: Final = (401, 429, 503)
 WITH_RIGHT: Final = (403,)
 WITH_BODY: Final = (400, 413, 415)
 WITH_ID: Final = (400,)
+WITH_QUERY: Final = (400,)
 
 
 class Refused(HoldfastError):
@@ -58,6 +59,7 @@ class Asked(Generic[B]):
     request: Request
     principal: Principal
     body: B
+    """What it says: its body, or its query."""
     ids: tuple[UUID, ...] = ()
 
     @property
@@ -120,6 +122,8 @@ class Operation:
     answer: type[msgspec.Struct] | None
     """`None`: a stream of events."""
     body: type[msgspec.Struct] | None = None
+    query: type[msgspec.Struct] | None = None
+    """What may follow the `?`, where there is no body: a field that is a list may be named several times."""
     refuses: tuple[int, ...] = ()
     """Statuses of its own, besides those that go with what it takes."""
 
@@ -129,6 +133,7 @@ class Operation:
         own = (200, *ALWAYS, *self.refuses)
         own += WITH_RIGHT if self.rights else ()
         own += WITH_BODY if self.body is not None else ()
+        own += WITH_QUERY if self.query is not None else ()
         own += WITH_ID if "{id}" in self.path else ()
         return tuple(sorted(set(own)))
 

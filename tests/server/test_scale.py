@@ -1,0 +1,150 @@
+"""What an autoscaler is told: exact numbers of the queues it asks about, and as many replicas as they fill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.store.port import Role
+from tests.server.conftest import TASK, Asking
+from tests.server.served import serving
+from tests.support.postgres import MAJORS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.postgres import PostgresServers
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def ask(request: pytest.FixtureRequest, tmp_path: Path, postgres_servers: PostgresServers) -> Iterator[Asking]:
+    """A server on an empty store of each kind."""
+    server = postgres_servers[MAJORS[-1]] if request.param == "postgres" else None
+    url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}.get(request.param, "")
+    url = url if server is None else server.create_database()
+    with serving(Holdfast(url), housekeeping=False, key_rate=1e6) as served:
+        asking = Asking(served)
+        yield asking
+        asking.client.close()
+    if server is not None:
+        server.drop_database(url)
+
+
+@pytest.fixture
+def alone() -> Iterator[Asking]:
+    """A server on an empty store in memory."""
+    with serving(Holdfast("memory://"), housekeeping=False, key_rate=1e6) as served:
+        asking = Asking(served)
+        yield asking
+        asking.client.close()
+
+
+def scale(ask: Asking, key: str | None = None, **query: Any) -> dict[str, Any]:
+    answer = ask.get(f"/scale?{urlencode(query, doseq=True)}", key)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def registered(ask: Asking, name: str, slots: int, metadata: Any = None) -> UUID:
+    about = {} if metadata is None else {"metadata": metadata}
+    answer = ask.post("/workers", {"name": name, "id": str(uuid4()), "slots": slots, **about})
+    assert answer.status_code == 200, answer.text
+    return UUID(answer.json()["id"])
+
+
+def test_an_empty_store_asks_for_nobody_and_every_value_is_a_number(alone: Asking) -> None:
+    told = scale(alone)
+    assert set(told.values()) == {0}
+    assert {"desired", "backlog"} <= set(told)
+    assert all(type(value) in (int, float) for value in told.values()), "KEDA reads numbers"
+
+
+def test_what_waits_and_what_runs_is_counted_by_queue_and_task_on_every_store(ask: Asking) -> None:
+    for _ in range(5):
+        ask.enqueue(queue="mail")
+    ask.enqueue(queue="video")
+    ask.enqueue(queue="video", task="other")
+    ask.enqueue(queue="mail", run_at="2999-01-01T00:00:00Z")  # scheduled: nobody is needed yet
+    worker = registered(ask, "one", 4)
+    assert len(ask.claim(worker, limit=2, queues=["mail"])) == 2
+    ask.run(ask.store.rewind(7))
+
+    told = scale(ask, slots=2)
+    assert {name: told[name] for name in ("backlog", "ready", "running", "desired", "workers", "slots")} == {
+        "backlog": 7,
+        "ready": 5,
+        "running": 2,
+        "desired": 4,
+        "workers": 1,
+        "slots": 4,
+    }
+    assert 7_000 <= told["oldest_waiting_ms"] < 60_000
+    assert scale(ask, queue="mail", slots=2)["desired"] == 3
+    assert scale(ask, queue=["mail", "video"], task=TASK)["backlog"] == 6
+    assert scale(ask, task=[TASK, "other"])["backlog"] == 7
+    assert scale(ask, queue="video", task="other", slots=1)["desired"] == 1
+    assert scale(ask, queue="nobody's")["backlog"] == 0
+    assert scale(ask, queue="nobody's")["oldest_waiting_ms"] == 0
+
+
+def test_a_target_lets_each_slot_have_several_jobs_but_never_interrupts_what_runs(alone: Asking) -> None:
+    for _ in range(40):
+        alone.enqueue()
+    assert [scale(alone, slots=4, target=target)["desired"] for target in (1, 5, 10, 1000)] == [10, 2, 1, 1]
+    assert len(alone.claim(registered(alone, "one", 12), limit=12)) == 12
+    assert scale(alone, slots=4, target=1000)["desired"] == 3
+
+
+def test_jobs_of_a_paused_queue_ask_for_nobody(alone: Asking) -> None:
+    alone.enqueue(queue="held")
+    alone.run(alone.store.rewind(5))
+    alone.run(alone.store.pause("held", by="a person"))
+    told = scale(alone)
+    assert (told["desired"], told["ready"], told["paused"], told["oldest_waiting_ms"]) == (0, 0, 1, 0)
+
+
+def test_workers_count_that_serve_one_of_the_queues_and_still_claim(alone: Asking) -> None:
+    registered(alone, "mailer", 3, {"queues": ["mail"]})
+    registered(alone, "all", 5, {"queues": None})
+    registered(alone, "odd", 7, ["says nothing of queues"])
+    gone = registered(alone, "gone", 100)
+    disabled = registered(alone, "disabled", 100)
+    draining = registered(alone, "draining", 100)
+    alone.delete(f"/workers/{gone}")
+    alone.run(alone.store.disable(disabled, by="a person"))
+    alone.run(alone.store.drain(draining, by="a person"))
+    assert [scale(alone)[name] for name in ("workers", "slots")] == [3, 15]
+    assert scale(alone, queue="mail")["slots"] == 15
+    assert scale(alone, queue="video")["slots"] == 12
+
+
+def test_a_key_bound_to_queues_sees_those_alone(alone: Asking) -> None:
+    alone.enqueue(queue="mail")
+    alone.enqueue(queue="secret")
+    key = alone.key(Role.VIEWER, queues=("mail",))
+    assert scale(alone, key)["backlog"] == 1
+    assert scale(alone, key, queue="mail")["backlog"] == 1
+    refused = alone.get("/scale?queue=mail&queue=secret", key)
+    assert refused.status_code == 403
+    assert refused.json()["facts"] == {"right": "look", "queue": "secret"}
+
+
+def test_a_workers_key_may_not_look(alone: Asking) -> None:
+    assert alone.get("/scale", alone.key(Role.WORKER)).status_code == 403
+
+
+@pytest.mark.parametrize("query", ["slots=0", "slots=many", "slots=1.5", "target=0", "target=nan", "target=-1", "slots="])
+def test_an_impossible_parameter_is_refused_by_name(alone: Asking, query: str) -> None:
+    answer = alone.get(f"/scale?{query}")
+    assert (answer.status_code, answer.json()["path"]) == (400, query.partition("=")[0])
+
+
+def test_parameters_that_are_not_known_are_ignored_and_of_several_the_last_counts(alone: Asking) -> None:
+    alone.enqueue()
+    assert scale(alone, unheard_of=1, slots=["9", "1"])["desired"] == 1
