@@ -7,7 +7,6 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.watch import files
 from holdfast.watch.files import Rules, Scan, partial, scan
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def test_a_file_that_vanishes_during_the_look_does_no_harm(folder: Path, monkeyp
         (folder / "a.mov").unlink()
         return entries
 
-    monkeypatch.setattr(files.os, "scandir", scanned_late)
+    monkeypatch.setattr("holdfast.watch.files.os.scandir", scanned_late)
     found = scan(folder, Rules())
     assert names(found) == ["b.mov"]
     assert found.troubles == {}
@@ -86,8 +85,8 @@ def test_what_may_not_be_read_is_told_of_and_left_alone(folder: Path, monkeypatc
             raise PermissionError(13, "Permission denied")
         return scandir(path)
 
-    monkeypatch.setattr(files.os, "scandir", refused)  # who runs the tests may be allowed everything
-    monkeypatch.setattr(files.os, "access", lambda path, _mode: not path.endswith("a.mov"))
+    monkeypatch.setattr("holdfast.watch.files.os.scandir", refused)  # who runs the tests may be allowed everything
+    monkeypatch.setattr("holdfast.watch.files.os.access", lambda path, _mode: not path.endswith("a.mov"))
     found = scan(folder, Rules(recursive=True))
     assert names(found) == ["b.mov"]
     assert found.troubles == {str(folder / "a.mov"): "it may not be read", closed: "Permission denied"}

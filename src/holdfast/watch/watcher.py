@@ -86,15 +86,13 @@ class Watcher:
         except ImportError as error:
             raise MissingExtra("watch", "holdfast watch", "watchfiles") from error
         await self._ledger.open(self._below)
-        listening = asyncio.create_task(self._listen(stop), name="holdfast-watch-listen")
-        stopping = asyncio.create_task(self._wake_at(stop), name="holdfast-watch-stop")
         try:
-            await self._loop(stop)
-        finally:
-            stop.set()
-            for task in (listening, stopping):
-                task.cancel()
-            await asyncio.gather(listening, stopping, return_exceptions=True)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._listen(stop), name="holdfast-watch-listen")
+                group.create_task(self._wake_at(stop), name="holdfast-watch-stop")
+                await self._loop(stop)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # whichever was first ended the others
 
     def close(self) -> None:
         """Let go of the thread that looks."""
