@@ -6,12 +6,15 @@ nothing that a platform's mathematics library could round in its own way.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import ceil
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.load.catalog import MILLION, Catalog, Fixed, HeavyTail, Kind, Uniform
@@ -90,13 +93,14 @@ def _digest(*words: object) -> bytes:
 
 def _chosen(drawn: int, shares: Sequence[tuple[T, float]]) -> T:
     """Return what 64 random bits fall on, among things with shares."""
-    exact = [(thing, Fraction(str(share))) for thing, share in shares if share]
-    left = Fraction(drawn, WHOLE) * sum(share for _, share in exact)
-    for thing, share in exact:
-        if left < share:
-            return thing
-        left -= share
-    return exact[-1][0]
+    return shares[bisect_right(_bounds(tuple(share for _, share in shares)), drawn)][0]
+
+
+@lru_cache(maxsize=1000)
+def _bounds(shares: tuple[float, ...]) -> tuple[int, ...]:
+    """Return the first number that is no longer of each share, of all that 64 bits can say. What has no share has no number."""
+    exact = [Fraction(str(share)) for share in shares]
+    return tuple(ceil(part * WHOLE / sum(exact)) for part in accumulate(exact))
 
 
 def _length(duration: Duration, digest: bytes) -> int:

@@ -49,6 +49,7 @@ async def drive(
     tag: str,
     all_of_them: bool,
     clock: Callable[[], float] = time.monotonic,
+    tick: float = TICK,
 ) -> None:
     """Enqueue at the pace until its time is over or `stop` is set; `all_of_them`: until every job is enqueued.
 
@@ -71,7 +72,7 @@ async def drive(
             driven.seconds = clock() - begun
         if behind <= BATCH and not last:
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), TICK)
+                await asyncio.wait_for(stop.wait(), tick)
     elapsed = clock() - begun
     # where the last burst comes before the end, the calm after it is part of the average too
     driven.seconds = max(elapsed, pace.seconds) if len(driven.ids) == pace.total else elapsed

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.store.port import Stats, Store
 
 LOOK_EVERY: Final = 0.5
-SHUTDOWN: Final = 2.0
+SHUTDOWN: Final = 0.5
 """Seconds that jobs get to end when the load does; others take up what is left."""
 
 
