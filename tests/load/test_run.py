@@ -264,6 +264,7 @@ async def test_when_the_number_of_jobs_counts_the_time_does_not() -> None:
 
 def test_percentiles_are_by_nearest_rank() -> None:
     assert spread([]) == Spread()
+    assert spread([1.0, 2.0, 3.0]).p50 == 2.0
     assert spread([3.0]) == Spread(1, 3.0, 3.0, 3.0, 3.0)
     assert spread([float(number) for number in range(200, 0, -1)]) == Spread(200, 100.0, 180.0, 198.0, 200.0)
 

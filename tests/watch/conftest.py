@@ -20,7 +20,7 @@ from holdfast.watch.watcher import Watcher, Watching
 from tests.cli.conftest import cli  # noqa: F401  a fixture
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from holdfast.store.port import Store
@@ -42,18 +42,26 @@ class Scene:
     hints: list[str] = field(default_factory=list)
     watchers: list[Watcher] = field(default_factory=list)
 
-    async def watcher(self, *, task: str = TASK, store: Store | None = None, **rules: Any) -> Watcher:
+    async def watcher(
+        self,
+        *,
+        task: str = TASK,
+        store: Store | None = None,
+        clock: Callable[[], float] | None = None,
+        settle: float = SETTLE,
+        **rules: Any,
+    ) -> Watcher:
         """Return a watcher as after a start: it remembers nothing but what the store tells it."""
         watching = Watching(
             folder=self.folder,
             rules=Rules(**rules),
-            settle=SETTLE,
-            every=10.0,
+            settle=settle,
+            every=3600.0,
             make=lambda path: NewJob(id=uuid7(), task=task, args=msgspec.json.encode({"path": path}).decode()),
             hint=lambda jobs: self.hints.extend(job.queue for job in jobs),
             taken=lambda _path, _job_id: None,
             note=self.notes.append,
-            clock=lambda: self.now,
+            clock=clock or (lambda: self.now),
         )
         ledger = Ledger(store or self.store, dialect_of(self.url), task)
         await ledger.open(f"{self.folder}/")

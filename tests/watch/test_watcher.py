@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from asyncio.subprocess import PIPE
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from holdfast.connect import connect
 from holdfast.errors import BadSetting, StoreUnavailable
 from holdfast.store.port import JobFilter, Retention
 from holdfast.watch.ledger import dialect_of
+from tests.support.until import until
 from tests.watch.conftest import SETTLE, Scene, scene_at
 
 if TYPE_CHECKING:
@@ -119,18 +121,21 @@ async def test_each_task_gets_each_file(scene: Scene) -> None:
     assert await scene.settled(await scene.watcher(task="two")) == ["a.mov", "a.mov"]
 
 
-async def test_the_row_and_the_job_stand_or_fall_together(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("operation", ["enqueue", "commit"])
+async def test_the_row_and_the_job_stand_or_fall_together(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
     (scene.folder / "a.mov").write_text("a")
     begin = scene.store.begin
 
     async def cut_off() -> Transaction:
         transaction = await begin()
 
-        async def commit() -> None:
+        async def lost(*_: object) -> None:
             await transaction.rollback()
             raise StoreUnavailable("here", 0.0, "cut off")
 
-        monkeypatch.setattr(transaction, "commit", commit)
+        monkeypatch.setattr(transaction, operation, lost)
         return transaction
 
     watcher = await scene.watcher()
@@ -140,6 +145,41 @@ async def test_the_row_and_the_job_stand_or_fall_together(scene: Scene, monkeypa
     monkeypatch.undo()
     await watcher.look()
     assert await scene.names() == ["a.mov"]
+
+
+async def test_an_outage_of_the_store_is_told_of_once_and_outlived(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    (scene.folder / "a.mov").write_text("a")
+    watcher = await scene.watcher(clock=time.monotonic, settle=0.1)
+    begin, refused = scene.store.begin, 0
+
+    async def down_for_a_while() -> Transaction:
+        nonlocal refused
+        refused += 1
+        if refused in {2, 3}:  # not the first, which reads what was taken
+            raise StoreUnavailable("here", 0.0, "no answer")
+        return await begin()
+
+    monkeypatch.setattr(scene.store, "begin", down_for_a_while)
+    monkeypatch.setattr("holdfast.watch.watcher.OUTAGE", (0.01, 0.01))
+    stop = asyncio.Event()
+
+    async def taken() -> bool:
+        return await scene.names() == ["a.mov"] and len(scene.notes) == 2
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watcher.run(stop))
+        await until(taken)
+        (scene.folder / "b.mov").write_text("b")  # heard of, long before the next periodic look
+
+        async def both() -> bool:
+            return await scene.names() == ["a.mov", "b.mov"]
+
+        await until(both)
+        stop.set()
+    assert [note.partition(".")[0] for note in scene.notes] == [
+        "cannot use the database at here: no answer",
+        "the store answers again",
+    ]
 
 
 async def test_a_folder_that_goes_away_is_told_of_once_and_waited_for(scene: Scene) -> None:

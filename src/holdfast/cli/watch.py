@@ -73,7 +73,7 @@ def watch(
     recursive
         Also the folders below it.
     follow_links
-        Also symbolic links, which may lead out of the folder.
+        Also symbolic links that lead out of the folder.
     once
         Take what is complete within the settle time, and end.
     arg_name

@@ -39,6 +39,7 @@ class Rules:
     """As a shell has them, for the name alone; none: every name."""
     recursive: bool = False
     follow_links: bool = False
+    """Also those that lead out of the folder."""
 
     def wants(self, name: str) -> bool:
         """Tell whether a complete file of this name counts."""
@@ -68,26 +69,27 @@ def scan(folder: Path, rules: Rules) -> Scan:
     """Look at a folder. Blocks. What vanishes meanwhile is passed over; what cannot be read is told of and left alone."""
     found = Scan()
     seen: set[tuple[int, int]] = set()
+    top = os.path.realpath(folder)
     waiting = [str(folder)]
     while waiting:
         here = waiting.pop()
         try:
-            entries = list(os.scandir(here))
+            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
         except OSError as error:
             if here == str(folder):
                 found.missing = error.strerror or str(error)
             elif not isinstance(error, FileNotFoundError):
                 found.troubles[here] = error.strerror or str(error)
             continue
-        waiting += _look(entries, rules, found, seen)
+        waiting += _look(entries, rules, top, found, seen)
     return found
 
 
-def _look(entries: list[os.DirEntry[str]], rules: Rules, found: Scan, seen: set[tuple[int, int]]) -> Iterator[str]:
+def _look(entries: list[os.DirEntry[str]], rules: Rules, top: str, found: Scan, seen: set[tuple[int, int]]) -> Iterator[str]:
     """Sort what is in one folder, and name the folders below it that count too."""
     for entry in entries:
         try:
-            if entry.is_symlink() and not rules.follow_links:
+            if entry.is_symlink() and not (rules.follow_links and _leads_out(entry.path, top)):
                 continue
             status = entry.stat()
         except FileNotFoundError:
@@ -96,12 +98,18 @@ def _look(entries: list[os.DirEntry[str]], rules: Rules, found: Scan, seen: set[
             found.troubles[entry.path] = error.strerror or str(error)
             continue
         if stat.S_ISDIR(status.st_mode):
-            # the same folder twice: a link leads back
+            # several links may lead to one folder, or from one to another in a circle
             if rules.recursive and not entry.name.startswith(".") and (status.st_dev, status.st_ino) not in seen:
                 seen.add((status.st_dev, status.st_ino))
                 yield entry.path
         elif stat.S_ISREG(status.st_mode):
             _sort(entry, Version(status.st_ino, status.st_size, status.st_mtime_ns), rules, found)
+
+
+def _leads_out(link: str, top: str) -> bool:
+    """Tell whether a link leads out of the folder: what it leads to inside is there by its own name."""
+    target = os.path.realpath(link)
+    return target != top and not target.startswith(f"{top.rstrip('/')}/")
 
 
 def _sort(entry: os.DirEntry[str], version: Version, rules: Rules, found: Scan) -> None:
