@@ -108,11 +108,11 @@ async def test_a_watcher_that_is_killed_in_the_midst_leaves_nothing_out_and_take
 def test_with_an_app_the_task_says_what_else_holds(folder: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     (tmp_path / "films.py").write_text(APP.format(url=url))
-    (folder / "a.mov").write_text("a")
     options = ("--task", "transcode", "--app", "films:app", "--settle", "0.1s", "--once")
-    wrong = watch(folder, *options)
+    wrong = watch(folder, *options)  # told before any file is there
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "film" in wrong.stderr
+    (folder / "a.mov").write_text("a")
     done = watch(folder, *options, "--arg-name", "film", "--json")
     taken = json.loads(done.stdout)
     assert taken["path"] == str(folder / "a.mov")
