@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks import captions
 from benchmarks.results import FOLDER, REFERENCE, is_peer, load, store_of, summary
-from benchmarks.svg import Bar, Kind, Line, bars, lines
+from benchmarks.svg import Bar, Kind, bars
 from benchmarks.tables import figure
+from holdfast.charts import Line, lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks import charts
 from benchmarks.results import Better, Machine, Reading, Report, save
-from benchmarks.svg import WIDTH, Bar, Line, bars, lines
+from benchmarks.svg import Bar, bars
+from holdfast.charts import WIDTH, Line, lines
 
 if TYPE_CHECKING:
     from pathlib import Path

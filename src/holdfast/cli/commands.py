@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "worker": "worker:worker",
     "server": "server:server",
     "enqueue": "enqueue:enqueue",
+    "watch": "watch:watch",
     "jobs ls": "jobs:ls",
     "jobs show": "jobs:show",
     "jobs why": "jobs:why",
@@ -73,6 +74,7 @@ COMMANDS: Final = {
     "move": "move:move",
     "prune": "housekeeping:prune",
     "bench": "bench:bench",
+    "load": "load:load",
     "completion": "commands:completion",
 }
 """Command -> module of this package, and the function in it. In the order in which help shows them."""

@@ -1,0 +1,191 @@
+"""The watcher: looks at a folder, waits until files are complete, and has the ledger enqueue them.
+
+The periodic look is the truth: it sees what was there before, what came while nobody watched, and what a network file system
+tells nobody about. Notifications of the kernel only make it look sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import MissingExtra, StoreUnavailable
+from holdfast.watch.files import scan
+from holdfast.watch.settling import Settling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from uuid import UUID
+
+    from holdfast.core.job import NewJob
+    from holdfast.watch.files import Rules, Scan, Version
+    from holdfast.watch.ledger import Ledger
+
+BATCH: Final = 100
+"""Files that share a transaction: on SQLite it keeps other writers waiting."""
+BREATH: Final = 0.05
+"""The least seconds between two looks."""
+SHARE: Final = 4.0
+"""The least rest after a look, by how long the look took: a huge folder does not keep a processor busy."""
+OUTAGE: Final = (0.5, 30.0)
+"""Seconds between two tries while the store does not answer: at first, and at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """What to watch, and what to do with what is found."""
+
+    folder: Path
+    rules: Rules
+    settle: float
+    every: float
+    """Seconds between two looks when nothing is heard of."""
+    make: Callable[[str], NewJob]
+    """Makes the job for a path."""
+    hint: Callable[[Sequence[NewJob]], None]
+    """Tells workers of new jobs."""
+    taken: Callable[[str, UUID], None]
+    """Hears of each file that became a job."""
+    note: Callable[[str], None]
+    """Says something to people."""
+    clock: Callable[[], float] = time.monotonic
+
+
+class Watcher:
+    """Watches one folder. One event loop; nothing that matters is kept here."""
+
+    def __init__(self, watching: Watching, ledger: Ledger) -> None:
+        self._watching = watching
+        self._ledger = ledger
+        self._settling = Settling(watching.settle)
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-watch")
+        self._told: dict[str, str] = {}
+        self._missing = False
+        self._down = False
+
+    async def once(self) -> int:
+        """Take what is complete now: what stays the same for the settle time. Returns how many files were left, changing."""
+        await self._ledger.open(self._below)
+        await self.look()
+        if (next_at := self._settling.next_at()) is not None:
+            await asyncio.sleep(max(0.0, next_at - self._watching.clock()))
+            await self.look()
+        return self._settling.waiting
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Watch until `stop` is set."""
+        try:
+            import watchfiles  # noqa: F401, PLC0415  an extra
+        except ImportError as error:
+            raise MissingExtra("watch", "holdfast watch", "watchfiles") from error
+        await self._ledger.open(self._below)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._listen(stop), name="holdfast-watch-listen")
+                group.create_task(self._wake_at(stop), name="holdfast-watch-stop")
+                await self._loop(stop)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # whichever was first ended the others
+
+    def close(self) -> None:
+        """Let go of the thread that looks."""
+        self._thread.shutdown()
+
+    async def look(self) -> None:
+        """Look once, and enqueue what is complete. Repeatable."""
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._thread, scan, self._watching.folder, self._watching.rules
+        )
+        self._tell(found)
+        if found.missing is not None:
+            return
+        files = {path: version for path, version in found.files.items() if not self._ledger.knows(path, version)}
+        complete = self._settling.look(self._watching.clock(), files, found.partial)
+        for start in range(0, len(complete), BATCH):
+            await self._take({path: files[path] for path in complete[start : start + BATCH]})
+
+    async def _loop(self, stop: asyncio.Event) -> None:
+        tries = 0
+        while not stop.is_set():
+            self._wake.clear()
+            begun = self._watching.clock()
+            try:
+                await self.look()
+            except StoreUnavailable as error:
+                self._tell_down(error)
+                rest = min(OUTAGE[1], OUTAGE[0] * 2 ** min(tries, 10)) * random.uniform(0.5, 1.0)  # noqa: S311  spreads, hides nothing
+                tries += 1
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), rest)
+                continue
+            tries = 0
+            if self._down:
+                self._watching.note("the store answers again")
+                self._down = False
+            await self._rest(stop, self._watching.clock() - begun)
+
+    async def _rest(self, stop: asyncio.Event, took: float) -> None:
+        """Wait for news, for a file to be complete, or for the next periodic look; but never for no time at all."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), max(BREATH, SHARE * took))
+        next_at = self._settling.next_at()
+        most = (
+            self._watching.every if next_at is None else min(self._watching.every, max(0.0, next_at - self._watching.clock()))
+        )
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), most)
+
+    async def _take(self, files: dict[str, Version]) -> None:
+        for path, job_id in await self._ledger.take(files, self._watching.make, self._watching.hint):
+            self._watching.taken(path, job_id)
+        for path in files:
+            self._settling.forget(path)
+
+    async def _listen(self, stop: asyncio.Event) -> None:
+        """Look sooner when the kernel tells of something. Without that, looks come at their time."""
+        import watchfiles  # noqa: PLC0415  an extra
+
+        folder, recursive = self._watching.folder, self._watching.rules.recursive
+        try:
+            changes = watchfiles.awatch(
+                folder, watch_filter=None, recursive=recursive, stop_event=stop, debounce=200, step=20, rust_timeout=1000,
+                ignore_permission_denied=True,
+            )  # fmt: skip
+            async for _ in changes:
+                self._wake.set()
+        except (OSError, RuntimeError) as error:
+            self._watching.note(f"no notifications for {folder} ({error}): it is looked at every {self._watching.every:g} s")
+
+    async def _wake_at(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._wake.set()
+
+    def _tell(self, found: Scan) -> None:
+        """Say what is wrong once, not at every look."""
+        note = self._watching.note
+        if found.missing is not None and not self._missing:
+            note(f"cannot look at {self._watching.folder}: {found.missing}. It is looked at again until that changes")
+        elif found.missing is None and self._missing:
+            note(f"{self._watching.folder} is there again")
+        self._missing = found.missing is not None
+        if found.missing is None:
+            for path, reason in found.troubles.items():
+                if self._told.get(path) != reason:
+                    note(f"left alone: {path}: {reason}")
+            self._told = found.troubles
+
+    def _tell_down(self, error: StoreUnavailable) -> None:
+        if not self._down:
+            self._watching.note(f"{error}. Files wait where they are; it is tried again until it answers")
+        self._down = True
+
+    @property
+    def _below(self) -> str:
+        return f"{str(self._watching.folder).rstrip('/')}/"
