@@ -112,7 +112,7 @@ class Probes:
         storage = await store.storage()
         stats = await store.stats()
         return Figures(
-            active_workers=sum(view.state is not WorkerState.OFFLINE for view in await store.workers()),
+            active_workers=sum(view.state is not WorkerState.OFFLINE and not view.manages for view in await store.workers()),
             pending_jobs=stats.count(State.READY, State.SCHEDULED),
             running_jobs=stats.count(State.RUNNING),
             storage=storage,
