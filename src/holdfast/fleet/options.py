@@ -34,9 +34,7 @@ class ManagerOptions:
     def __post_init__(self) -> None:
         """Refuse what could not work."""
         if not self.interval >= SHORTEST:
-            raise BadSetting(
-                f"interval must be {SHORTEST:g} s or more, not {self.interval:g}: every decision asks the store"
-            )
+            raise BadSetting(f"interval must be {SHORTEST:g} s or more, not {self.interval:g}: every decision asks the store")
         for name in ("max_jobs", "max_memory"):
             value = getattr(self, name)
             if value is not None and value < 1:

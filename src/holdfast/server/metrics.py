@@ -138,9 +138,8 @@ class Read:
             if state is not WorkerState.OFFLINE:
                 known.add_metric([state], states[state])
         yield known
-        own = {"server": self.own} if self.own else {}
-        yield from counted(_counts(online) | own)
-        yield from managed(_counts([view for view in there if view.manages]))
+        yield from counted(_counts(online, {"server": self.own} if self.own else {}))
+        yield from managed(_counts([view for view in there if view.manages], {}))
 
     def _of_storage(self) -> Iterator[Metric]:
         if self.storage.bytes_used is not None:
@@ -153,9 +152,11 @@ class Read:
             )
 
 
-def _counts(views: Sequence[WorkerView]) -> dict[str, Mapping[str, int]]:
-    """Return what workers counted, by their names: those of one name count together."""
+def _counts(views: Sequence[WorkerView], others: Mapping[str, Mapping[str, int]]) -> dict[str, Counter[str]]:
+    """Return what workers and others counted, by their names: those of one name count together."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for name, counts in others.items():
+        found[name].update(counts)
     for view in views:
         found[view.worker.name].update(_numbers(view.counters))
     return dict(sorted(found.items()))
