@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.manager")
 
 BEAT: Final = 5.0
-"""Seconds between two signs of life, beside those after each change."""
+"""Seconds between two signs of life at most, and decisions; each change is followed by one too."""
 TICK: Final = 0.1
 """Seconds between two looks at the processes."""
 PATIENCE: Final = 5.0
@@ -89,7 +89,7 @@ class Manager:
         async with asyncio.TaskGroup() as group:
             loops = [
                 group.create_task(self._again_and_again(self._look_and_decide, self.options.interval), name="holdfast-decide"),
-                group.create_task(self._again_and_again(self._beat, BEAT), name="holdfast-beat"),
+                group.create_task(self._again_and_again(self._beat, min(BEAT, BEAT * self.options.interval)), name="holdfast-beat"),
             ]
             while not self._stop_asked.is_set():
                 self._crew.keep_up()
