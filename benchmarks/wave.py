@@ -115,7 +115,7 @@ class Watch:
         while True:
             stats = await self.store.stats()
             workers = sum(view.offline_at is None and not view.manages for view in await self.store.workers())
-            at = time.monotonic() - self.began
+            at = round(time.monotonic() - self.began, 1)
             self.looks.append(Look(at, stats.count(State.READY), stats.count(State.RUNNING), workers))
             if holds(self.looks[-1]):
                 return

@@ -33,16 +33,16 @@ async def test_a_worker_that_crashes_is_started_again_and_counted(place: Place) 
 
 async def test_a_worker_is_replaced_after_its_jobs_and_none_of_them_is_interrupted(place: Place) -> None:
     place.open()
-    with place.manager("--default-count", "1", "--concurrency", "2", "--max-jobs", "10"):
+    with place.manager("--default-count", "1", "--concurrency", "2", "--max-jobs", "8"):
         await place.until_up(1)
-        ended = await place.until_all_ended(await place.enqueue(count=40))
+        ended = await place.until_all_ended(await place.enqueue(count=24))
 
         async def recycled() -> bool:
-            return (await place.counted()).get("recycled_workers", 0) >= 3
+            return (await place.counted()).get("recycled_workers", 0) >= 2
 
         await place.until(recycled)
     assert {(job.state, job.attempt) for job in ended} == {(State.SUCCEEDED, 1)}
-    assert len({job.result for job in ended}) >= 4, "several processes took part"
+    assert len({job.result for job in ended}) >= 3, "several processes took part"
     assert "crashed" not in place.log().read_text()
 
 
@@ -120,7 +120,7 @@ async def test_the_workers_of_a_killed_manager_claim_nothing_more_and_end(place:
         process.wait()
 
         async def heard() -> bool:
-            return place.log().read_text().count("asked to stop") == 2
+            return place.log().read_text().count("who started this worker is gone") == 2
 
         await place.until(heard)
         later = await place.enqueue()
@@ -166,7 +166,7 @@ async def test_a_rehearsal_prints_what_it_would_decide_and_does_nothing(place: P
     with place.manager("--default-count", "1", "--max-count", "4", "--concurrency", "4", "--dry-run"):
 
         async def told() -> bool:
-            return "begins with 1" in place.log().read_text()
+            return "up from 2 to 4: " in place.log().read_text()
 
         await place.until(told)
         assert place.started() == []

@@ -62,16 +62,16 @@ class Manager:
     async def serve(self) -> None:
         """Run until SIGTERM or SIGINT: the first has all workers finish and end, the second has them give back what runs."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.ask_to_stop)
         try:
             await self._store.open()
             await self._record.begin()
             await self._run()
         finally:
-            self._crew.kill_all()  # none is left, unless something went wrong
+            # where something went wrong workers are left alone: the kernel asks them to finish when this process ends
             await self._store.close()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
 
     def ask_to_stop(self) -> None:
@@ -89,7 +89,9 @@ class Manager:
         async with asyncio.TaskGroup() as group:
             loops = [
                 group.create_task(self._again_and_again(self._look_and_decide, self.options.interval), name="holdfast-decide"),
-                group.create_task(self._again_and_again(self._beat, min(BEAT, BEAT * self.options.interval)), name="holdfast-beat"),
+                group.create_task(
+                    self._again_and_again(self._beat, min(BEAT, BEAT * self.options.interval)), name="holdfast-beat"
+                ),
             ]
             while not self._stop_asked.is_set():
                 self._crew.keep_up()
@@ -109,6 +111,7 @@ class Manager:
             self._crew.abort_all()
             if not await self._none_left(STOP_GRACE + PATIENCE):
                 logger.warning("%d worker(s) do not stop and are killed", len(self._crew.members))
+                self._crew.kill_all()
 
     async def _none_left(self, timeout: float, until: asyncio.Event | None = None) -> bool:
         deadline = self._environment.monotonic() + timeout

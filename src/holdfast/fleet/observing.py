@@ -12,7 +12,7 @@ from holdfast.core.states import State
 from holdfast.store.port import Grain
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from holdfast.store.port import Store, WorkerView
 
@@ -20,8 +20,9 @@ MEASURED: Final = timedelta(minutes=2)
 """Over which time it is measured how long a job takes."""
 MEASURE_EVERY: Final = 5.0
 """Seconds between two looks at that; workers write it every ten."""
-MOST: Final = 1000
-"""Workers that are looked through, the newest first."""
+NEWEST: Final = 500
+"""Workers of the registry that are looked through first, the newest: it forgets none."""
+ALL: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +71,23 @@ class Observer:
         """Return the workers of this machine that are up, by their processes."""
         if not processes:
             return {}
-        views = await self._store.workers(limit=MOST)
-        found = {}
-        for view in reversed(views):  # the newest of a process id that came again is the last
-            info = _info(view)
-            if view.offline_at is None and info.host == host and info.process in processes:
-                found[info.process] = view
+        views = await self._store.workers(limit=NEWEST)
+        found = _by_process(views, processes, host)
+        if len(found) < len(processes) and len(views) == NEWEST:  # one that started long ago is behind many that came since
+            found = _by_process(await self._store.workers(limit=ALL), processes, host)
         return found
 
     def _is_mine(self, queue: str, task: str) -> bool:
         return task in self._tasks and (self._queues is None or queue in self._queues)
+
+
+def _by_process(views: Sequence[WorkerView], processes: Collection[int], host: str) -> dict[int, WorkerView]:
+    found = {}
+    for view in reversed(views):  # the newest of a process id that came again is the last
+        info = _info(view)
+        if view.offline_at is None and info.host == host and info.process in processes:
+            found[info.process] = view
+    return found
 
 
 class _Info(msgspec.Struct, frozen=True):

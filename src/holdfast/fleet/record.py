@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import socket
@@ -31,6 +32,8 @@ class Record:
         self._store = store
         self._counters = counters
         self._worker = _introduced(options, self.who, identity)
+        self._unwritten: list[Decision] = []
+        self._writing = asyncio.Lock()
 
     async def begin(self) -> None:
         """Make the manager known."""
@@ -38,6 +41,7 @@ class Record:
 
     async def beat(self) -> Signal:
         """Give a sign of life, with the counts; returns what people want of the manager."""
+        await self._write()
         counters = msgspec.json.encode(self._counters.snapshot()).decode()
         try:
             return await self._store.beat(Beat(worker=self._worker.id, counters=counters))
@@ -46,8 +50,16 @@ class Record:
             return Signal()
 
     async def decided(self, decision: Decision) -> None:
-        """Write a decision into the audit log."""
-        await self._store.note(Action.SCALE, [f"{decision.count} workers"], by=self.who, detail=decision.reason)
+        """Write a decision into the audit log; where the store does not answer it is written with a later sign of life."""
+        self._unwritten.append(decision)
+        await self._write()
+
+    async def _write(self) -> None:
+        async with self._writing:
+            while self._unwritten:
+                decision = self._unwritten[0]
+                await self._store.note(Action.SCALE, [f"{decision.count} workers"], by=self.who, detail=decision.reason)
+                self._unwritten.pop(0)
 
     async def end(self) -> None:
         """Leave the last counts behind, and be gone."""

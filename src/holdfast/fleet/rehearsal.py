@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.core.scaling import Sample, begin, decide
@@ -18,10 +17,7 @@ if TYPE_CHECKING:
 
 
 class Rehearsal:
-    """What a manager would decide, told and not done: it starts nothing and writes nothing.
-
-    Its workers are thought to run what runs in its queues now, whoever runs it.
-    """
+    """What a manager would decide, told and not done: it starts nothing and writes nothing."""
 
     def __init__(self, world: World, options: ManagerOptions, tell: Callable[[str], None]) -> None:
         self._options = options
@@ -45,14 +41,16 @@ class Rehearsal:
             await self._store.close()
 
     async def _sample(self, decision: Decision) -> Sample:
+        """Return what would be seen if there were as many workers as decided: they would hold what fits into their slots."""
         backlog, now = await self._observer.backlog(), self._environment.monotonic()
-        sample = Sample(
+        all_jobs, capacity = backlog.ready + backlog.running, decision.count * self._options.slots
+        held = min(all_jobs, capacity)
+        return Sample(
             now=now,
-            ready=backlog.ready,
-            running=backlog.running,
+            ready=min(backlog.ready, all_jobs - held),
+            running=held,
             workers=decision.count,
             slots=self._options.slots,
             service=await self._observer.service(now),
             oldest=backlog.oldest,
         )
-        return replace(sample, running=min(sample.running, sample.capacity))

@@ -103,15 +103,21 @@ class RunningWorker:
             await self._stack.aclose()
 
     async def serve(self) -> None:
-        """Run until SIGTERM or SIGINT, or until a person drains it: the first drains, the second aborts what still runs."""
+        """Run until SIGTERM or SIGINT, or until a person drains it: the first drains, the second aborts what still runs.
+
+        SIGHUP drains too, however often it comes: the terminal or the process is gone that it was started from.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.ask_to_stop)
+        heeds_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # by `nohup`
+        if heeds_hangup:
+            loop.add_signal_handler(signal.SIGHUP, self._abandoned)
         try:
             async with self:
                 await self._stop_asked.wait()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if heeds_hangup else [])):
                 loop.remove_signal_handler(number)
         if abandoned := self._slots.abandoned:
             logger.error("%d handler(s) do not stop: the process ends without them", len(abandoned))
@@ -134,6 +140,11 @@ class RunningWorker:
             self._signalled = True
             logger.info("asked to stop: what runs may take %s to end", span(self.options.shutdown_timeout))
             self._stop_asked.set()
+
+    def _abandoned(self) -> None:
+        if not self._stop_asked.is_set():
+            logger.warning("who started this worker is gone: it finishes what it runs, and ends")
+            self.finish()
 
     def finish(self) -> None:
         """Have it drain and end by itself, as if a person had drained it. On its event loop."""
