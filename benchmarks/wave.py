@@ -125,7 +125,7 @@ class Watch:
 def _drawn(looks: list[Look]) -> str:
     return lines(
         f"A wave of {JOBS:,} jobs of {SECONDS:g} s over {LEAST} to {MOST} workers of {SLOTS} slots",
-        "With the settings as they are: a look every second, jobs should wait 5 s at most, calm for 30 s before a worker goes",
+        "A decision every second, a waiting target of 5 s, and 30 s of calm before a worker goes",
         [
             Line("workers", tuple((look.at, float(look.workers)) for look in looks)),
             Line("waiting jobs, in hundreds", tuple((look.at, look.waiting / HUNDRED) for look in looks)),
