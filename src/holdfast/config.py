@@ -27,14 +27,29 @@ if TYPE_CHECKING:
 PREFIX: Final = "HOLDFAST_"
 OWN_FILE: Final = "holdfast.toml"
 SHARED_FILE: Final = "pyproject.toml"
+WORKERS: Final = "workers"
+"""The table of the file that says how workers are run."""
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS: Final = ("console", "json")
 DAY: Final = 86_400.0
 SECRETS: Final = frozenset({"key", "admin_secret"})
 """Settings that are never shown."""
 
+_IN_UNITS: Final = {
+    "poll_interval_ms": ("poll", 0.001),
+    "lease_timeout_seconds": ("lease", 1.0),
+    "scale_interval_ms": ("scale_interval", 0.001),
+}
+"""What the table about workers says in a unit of its own: the setting that it is, and its unit in seconds."""
+_OF_WORKERS: Final = (
+    *("default_count", "max_count", "waiting_target", "scale_down_after", "max_jobs", "max_memory"),
+    *("concurrency", "prefetch", "queues", "capabilities", "poll", "lease", "scale_interval", "shutdown_timeout"),
+)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_SIZES: Final = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SIZE: Final = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(_SIZES)})")
+_MOST_BYTES: Final = 2**60
 _PREFIX_PATH: Final = re.compile(r"(?:/(?!\.+(?:/|$))[A-Za-z0-9._~-]+)*")
 _YES: Final = ("true", "yes", "on", "1")
 _NO: Final = ("false", "no", "off", "0")
@@ -58,10 +73,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker has that some jobs require; `None`: nothing in particular."""
     poll: float | None = None
     """Seconds between two looks for work; `None`: every minute where notifications arrive, every second where none do."""
+    lease: float | None = None
+    """Seconds that a silent worker keeps a job, for tasks that do not say it, of an app that is given no URL; `None`: 60."""
     shutdown_timeout: float = 30.0
     """Seconds that running jobs get to end when a worker is asked to stop."""
     health: str | None = None
     """`[HOST:]PORT` where a worker answers probes; `None`: nowhere."""
+    default_count: int = 2
+    """How many workers a manager keeps at least."""
+    max_count: int = 8
+    """How many it runs at most."""
+    scale_interval: float = 1.0
+    """Seconds between two of its decisions."""
+    waiting_target: float = 5.0
+    """Seconds that a job should wait at most: beyond that more workers come."""
+    scale_down_after: float = 30.0
+    """Seconds for which fewer workers must have been enough before one goes."""
+    max_jobs: int | None = None
+    """After about so many jobs a worker is replaced; `None`: never."""
+    max_memory: int | None = None
+    """Bytes beyond which a manager replaces a worker; `None`: never."""
     log_level: str = "info"
     log_format: str = "console"
     retention_succeeded: float | None = 7 * DAY
@@ -148,6 +179,11 @@ def configured_url() -> str:
     return url
 
 
+def configured_lease() -> float | None:
+    """Return the lease of tasks that do not say it, if a setting does."""
+    return load().settings.lease
+
+
 def configured_key(url: str) -> str:
     """Return the key for a server for whom none was given; raises `BadSetting` when no setting says it."""
     key = load().settings.key
@@ -172,6 +208,15 @@ def duration(value: object) -> float:
     if not 0 <= seconds <= CENTURY:
         raise ValueError(f"{value!r} is no duration: use a number of seconds or 500ms, 30s, 5m, 1h30m, 7d, 2w")
     return seconds
+
+
+def size(value: object) -> int:
+    """Return bytes: a number, or a text such as `512MB`, `1.5GB`, `64KiB`. Raises `ValueError`."""
+    text = str(value).strip().lower().replace(" ", "")
+    found = _SIZE.fullmatch(text)
+    if isinstance(value, bool) or found is None or not 1 <= (number := float(found[1]) * _SIZES[found[2]]) < _MOST_BYTES:
+        raise ValueError(f"must be a size such as 512MB or 2GB, not {value!r}")
+    return round(number)
 
 
 def path_prefix(value: object) -> str:
@@ -220,15 +265,45 @@ def _parsed(text: str, name: str) -> Any:
 
 
 def _located(table: Mapping[str, object], text: str, file: str, *, header: str) -> dict[str, tuple[object, str]]:
-    found = {}
+    found: dict[str, tuple[object, str]] = {}
     for key, value in table.items():
-        name = key.replace("-", "_")
         origin = f"{file}{_line(text, key, header)}"
+        if key == WORKERS:
+            inside = f"{header}.{WORKERS}".lstrip(".")
+            for name, said in _workers(value, text, file, header=inside).items():
+                _add(found, name, *said)
+            continue
+        name = key.replace("-", "_")
         if name not in _READERS:
             raise BadSetting(f"{origin}: there is no setting {key!r}{_nearest(name)}")
-        if name in found:
-            raise BadSetting(f"{origin}: {name!r} is set twice, with a dash and with an underscore")
-        found[name] = (value, origin)
+        _add(found, name, value, origin)
+    return found
+
+
+def _add(found: dict[str, tuple[object, str]], name: str, value: object, origin: str) -> None:
+    if name in found:
+        raise BadSetting(f"{origin}: {name!r} is set twice, here and at {found[name][1]}")
+    found[name] = (value, origin)
+
+
+def _workers(table: object, text: str, file: str, *, header: str) -> dict[str, tuple[object, str]]:
+    """Return the settings of the table about workers, under their own names and in seconds."""
+    if not isinstance(table, dict):
+        raise BadSetting(f"{file}: {WORKERS} must be a table, such as:\n[{header}]\nmax_count = 8")
+    found: dict[str, tuple[object, str]] = {}
+    for key, value in table.items():
+        name, origin = key.replace("-", "_"), f"{file}{_line(text, key, header)}"
+        if name in _IN_UNITS:
+            name, unit = _IN_UNITS[name]
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise BadSetting(f"{origin}: {key} must be a number, not {value!r}")
+            value = value * unit  # noqa: PLW2901  the same in seconds
+        elif name not in _OF_WORKERS:
+            known = (*_IN_UNITS, *_OF_WORKERS)
+            near = get_close_matches(name, known, n=1, cutoff=0.6)
+            hint = f": do you mean {near[0]!r}?" if near else f". There are: {', '.join(known)}"
+            raise BadSetting(f"{origin}: [{header}] has no setting {key!r}{hint}")
+        _add(found, name, value, origin)
     return found
 
 
@@ -329,10 +404,10 @@ def _seconds(value: object) -> float:
         raise ValueError(f"must be a duration (seconds, or 500ms, 30s, 5m, 1h30m, 7d, 2w), not {value!r}") from None
 
 
-def _poll(value: object) -> float:
+def _some_time(value: object) -> float:
     seconds = _seconds(value)
     if not seconds:
-        raise ValueError("must be more than 0: a worker that never rests would only look")
+        raise ValueError("must be more than 0")
     return seconds
 
 
@@ -374,9 +449,17 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "queues": _names("names no queue: leave it out to serve all"),
     "prefetch": _whole(0),
     "capabilities": _names("names no capability: leave it out"),
-    "poll": _poll,
+    "poll": _some_time,
+    "lease": _some_time,
     "shutdown_timeout": _seconds,
     "health": _address,
+    "default_count": _whole(1),
+    "max_count": _whole(1),
+    "scale_interval": _some_time,
+    "waiting_target": _some_time,
+    "scale_down_after": _some_time,
+    "max_jobs": _whole(1),
+    "max_memory": size,
     "log_level": _one_of(*LOG_LEVELS),
     "log_format": _one_of(*LOG_FORMATS),
     "retention_succeeded": _retention,

@@ -70,7 +70,7 @@ async def look(store: Store, view: JobView, moment: Callable[[datetime], str]) -
         view=view,
         now=await store.now(),
         queue=queues.get(view.queue),
-        workers=await store.workers(),
+        workers=[worker for worker in await store.workers() if not worker.manages],
         blockers=[blocker for blocker in blockers if blocker is not None],
         chain=chain,
         last=attempts[-1] if attempts else None,

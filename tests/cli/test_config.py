@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.config import duration, load
+from holdfast import Holdfast
+from holdfast.config import duration, load, size
 from holdfast.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -137,3 +138,79 @@ def test_config_shows_each_value_with_its_origin(
     assert shown["settings"]["url"] == {"value": "postgresql://me:***@host/db", "origin": "HOLDFAST_URL"}
     assert shown["file"] == "holdfast.toml"
     assert "hunter2" not in cli("config").out + cli("config", "--json").out
+
+
+SEED = """
+[workers]
+default_count = 2
+max_count = 8
+poll_interval_ms = 250
+lease_timeout_seconds = 30
+scale_interval_ms = 1000
+"""
+
+
+def test_the_table_about_workers_is_read_in_its_own_units(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text(SEED)
+    loaded = load(folder=tmp_path, environment={"HOLDFAST_MAX_COUNT": "9"})
+    settings = loaded.settings
+    assert (settings.default_count, settings.max_count) == (2, 9)
+    assert (settings.poll, settings.lease, settings.scale_interval) == (0.25, 30.0, 1.0)
+    origins = [loaded.origins[name] for name in ("default_count", "max_count", "poll", "lease", "scale_interval")]
+    assert origins == ["holdfast.toml:3", "HOLDFAST_MAX_COUNT", "holdfast.toml:5", "holdfast.toml:6", "holdfast.toml:7"]
+
+
+def test_the_table_about_workers_may_stand_in_pyproject_too(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.holdfast]\n\n[tool.holdfast.workers]\nmax-memory = '1.5GB'\n")
+    loaded = load(folder=tmp_path, environment={})
+    assert (loaded.settings.max_memory, loaded.origins["max_memory"]) == (1_500_000_000, "pyproject.toml:4")
+
+
+def test_the_config_command_shows_the_origin_of_each(cli: Callable[..., Done], tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text(SEED)
+    rows = {row[0]: row[1:] for row in cli("config").rows}
+    assert rows["default_count"] == ["2", "holdfast.toml:3"]
+    assert rows["poll"] == ["0.25s", "holdfast.toml:5"]
+    assert rows["lease"] == ["30s", "holdfast.toml:6"]
+    assert rows["scale_interval"] == ["1s", "holdfast.toml:7"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("workers = 3", "workers must be a table"),
+        ("[workers]\nmax_cuont = 3", r"holdfast.toml:2: \[workers\] has no setting 'max_cuont': do you mean 'max_count'\?"),
+        ("[workers]\nzzz = 3", "There are: poll_interval_ms"),
+        ("[workers]\npoll_interval_ms = '1s'", "poll_interval_ms must be a number, not '1s'"),
+        ("[workers]\nscale_interval_ms = 0", "scale_interval must be more than 0"),
+        ("[workers]\nmax_count = 0", "max_count must be a whole number from 1"),
+        ("[workers]\nmax_memory = 'much'", "max_memory must be a size such as 512MB"),
+        ("poll = 1\n[workers]\npoll_interval_ms = 250", "holdfast.toml:3: 'poll' is set twice, here and at holdfast.toml:1"),
+    ],
+)
+def test_a_bad_value_in_the_table_about_workers_is_refused_where_it_stands(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "holdfast.toml").write_text(text)
+    with pytest.raises(BadSetting, match=says):
+        load(folder=tmp_path, environment={})
+
+
+@pytest.mark.parametrize(("text", "number"), [(1024, 1024), ("64KiB", 65_536), ("2 GB", 2 * 10**9), ("1.5MiB", 1_572_864)])
+def test_sizes_are_read(text: object, number: int) -> None:
+    assert size(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "-1", "0", "GB", "1TB", True, "1e9"])
+def test_what_is_no_size_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="must be a size"):
+        size(text)
+
+
+def test_tasks_of_an_app_without_a_url_have_the_lease_of_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "holdfast.toml").write_text(SEED)
+    monkeypatch.chdir(tmp_path)
+
+    async def work() -> None: ...
+
+    assert Holdfast().task(name="a")(work).options_declared.lease == 30.0
+    assert Holdfast().task(name="a", lease=5)(work).options_declared.lease == 5.0
+    assert Holdfast("memory://").task(name="a")(work).options_declared.lease == 60.0

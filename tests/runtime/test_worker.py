@@ -614,6 +614,26 @@ async def test_a_drained_worker_finishes_what_it_runs_and_serves_no_longer(
     assert (view.state, view.draining_at is not None) == ("offline", True)
 
 
+async def test_a_first_signal_to_a_worker_that_drains_already_aborts_nothing(memory_app: Holdfast) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    @memory_app.task()
+    async def work() -> str:
+        begun.set()
+        await gate.wait()
+        return "done"
+
+    handle = await work.enqueue()
+    async with memory_app.worker() as worker:
+        await begun.wait()
+        worker.finish()
+        worker.ask_to_stop()
+        assert not worker._abort_asked.is_set()
+        gate.set()
+        assert await handle.result(timeout=WAIT) == "done"
+    assert (await handle.view()).attempt == 1
+
+
 async def test_a_drained_worker_of_a_program_ends_while_the_program_goes_on(memory_app: Holdfast) -> None:
     async with memory_app.worker() as worker:
         store = memory_app.client().store

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast import Holdfast
 from holdfast.core.figures import Figure
 from holdfast.core.states import Event
-from holdfast.runtime.exposing import COUNTED, LEVELS
+from holdfast.runtime.exposing import COUNTED, LEVELS, MANAGED, MANAGER_COUNTED
 from holdfast.server.metrics import exposition
 from holdfast.store.port import Beat, Worker
 
@@ -66,6 +66,9 @@ async def told_of(app: Holdfast) -> list[Metric]:
     await store.register(Worker(id=UUID(int=1), name="w"))
     counted = {f"{name}:one" if label else name: 1 for name, (label, _) in COUNTED.items()} | dict.fromkeys(LEVELS, 1)
     await store.beat(Beat(worker=UUID(int=1), counters=json.dumps(counted)))
+    await store.register(Worker(id=UUID(int=2), name="m", slots=0))
+    managed = {f"{name}:one" if label else name: 1 for name, (label, _) in MANAGER_COUNTED.items()} | dict.fromkeys(MANAGED, 1)
+    await store.beat(Beat(worker=UUID(int=2), counters=json.dumps(managed)))
     text, _ = await exposition(store)
     await app.close()
     return list(text_string_to_metric_families(text.decode()))

@@ -86,6 +86,22 @@ async def test_what_workers_count_has_their_name_and_those_of_one_name_count_tog
     assert found[at("holdfast_worker_acquire_conflicts_total", worker="night")] == 0
 
 
+async def test_managers_are_told_of_apart_from_workers(store: Store) -> None:
+    await store.register(Worker(id=UUID(int=1), name="manager m", slots=0))
+    counters = '{"desired_workers": 4, "workers": 3, "draining_workers": 1, "changes:up": 2, "crashed_workers": 5}'
+    await store.beat(Beat(worker=UUID(int=1), counters=counters))
+
+    found = await samples(store)
+    assert found[at("holdfast_manager_desired_workers", manager="manager m")] == 4
+    assert found[at("holdfast_manager_workers", manager="manager m")] == 3
+    assert found[at("holdfast_manager_draining_workers", manager="manager m")] == 1
+    assert found[at("holdfast_manager_changes_total", manager="manager m", direction="up")] == 2
+    assert found[at("holdfast_manager_crashed_workers_total", manager="manager m")] == 5
+    assert found[at("holdfast_manager_recycled_workers_total", manager="manager m")] == 0
+    assert found[at("holdfast_workers", state="idle")] == 0
+    assert at("holdfast_worker_heartbeats_total", worker="manager m") not in found
+
+
 @pytest.mark.parametrize("counters", ["[]", "null", '{"heartbeats": "many"}', '{"heartbeats": -1}', '{"heartbeats": 1.5}'])
 async def test_counters_that_are_none_are_left_out(store: Store, counters: str) -> None:
     await store.register(Worker(id=UUID(int=1), name="odd"))

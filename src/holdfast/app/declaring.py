@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from holdfast.app.producing import Producing
-from holdfast.core.job import DEFAULT_PREFER_FOR, OnConflict
+from holdfast.core.job import DEFAULT_LEASE, DEFAULT_PREFER_FOR, OnConflict
 from holdfast.core.text import checked_name
 from holdfast.errors import BadSetting, BadTask
 from holdfast.tasks.options import (
@@ -49,7 +49,7 @@ class Declaring(Producing):
         priority: int | str = "normal",
         retry: Retry | int | None = 3,
         timeout: float | timedelta | None = 1800.0,
-        lease: float | timedelta = 60.0,
+        lease: float | timedelta | None = None,
         executor: Executor | Literal["async", "thread", "process", "command", "outside"] | None = None,
         key: str | Callable[..., str] | None = None,
         key_scope: str | None = None,
@@ -72,8 +72,9 @@ class Declaring(Producing):
         """Declare a function as a task: `@app.task(queue="mail", retry=5, timeout=30)`.
 
         `retry` is a `Retry`, a budget of attempts, or `None` for endless retries. `timeout` bounds one attempt, `lease` is
-        how long a silent worker keeps a job. `executor` is async, thread, process, command or outside; by default a function
-        that awaits runs async, any other in a thread. `key` (text with `{arg}` fields, or a function of the args) makes jobs
+        how long a silent worker keeps a job: by default 60 s, or what the settings say where the app has its URL from them.
+        `executor` is async, thread, process, command or outside; by default a function that awaits runs async, any other in
+        a thread. `key` (text with `{arg}` fields, or a function of the args) makes jobs
         unique while they are live. `requires` names capabilities that a worker must have to claim them; jobs are left to
         idle workers that have what it `prefers`, but not for longer than `prefer_for` seconds. `cron` makes it periodic, in
         `timezone`. `version` is that of its args: `@task.upgrade(1)` brings stored ones of version 1 to the next.
@@ -98,7 +99,7 @@ class Declaring(Producing):
                     priority=priority_of(priority),
                     retry=retry_of(retry),
                     timeout=None if timeout is None else seconds(timeout),
-                    lease=seconds(lease),
+                    lease=self._lease() if lease is None else seconds(lease),
                     executor=kind,
                     key=key,
                     key_scope=key_scope,
@@ -121,6 +122,14 @@ class Declaring(Producing):
                 return self._declared(function, label, options)
 
         return cast("Declare", declare)  # whose overloads are for type checkers
+
+    def _lease(self) -> float:
+        """Return the lease of tasks that do not say it. Read once, and only where the settings are to decide anyway."""
+        if self._default_lease is None:
+            from holdfast.config import configured_lease  # noqa: PLC0415  for apps that are given no URL
+
+            self._default_lease = (configured_lease() if self._by_settings else None) or DEFAULT_LEASE
+        return self._default_lease
 
     def _executor_of(self, function: Callable[..., Any], executor: str | None, name: str) -> Executor:
         awaits = _awaits(function)

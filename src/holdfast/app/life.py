@@ -65,6 +65,8 @@ class Life:
         notification inside it, which all commits of the server take turns at: `notify_in_transactions=False` leaves
         it out, and such jobs wait until a worker looks by itself.
         """
+        self._by_settings = url is None
+        self._default_lease: float | None = None
         self._environment: WorkerEnvironment = environment or SystemEnvironment()
         self._adapters = Adapters(url, create=create, environment=self._environment)
         self._retention = retention

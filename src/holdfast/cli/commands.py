@@ -30,6 +30,7 @@ GROUPS: Final = {
 COMMANDS: Final = {
     "demo": "demo:demo",
     "worker": "worker:worker",
+    "manager": "manager:manager",
     "server": "server:server",
     "enqueue": "enqueue:enqueue",
     "watch": "watch:watch",

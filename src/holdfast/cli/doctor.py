@@ -228,7 +228,8 @@ async def _workers(store: Store) -> list[Check]:
         )
         for view in held
     ]
-    unserved = await _unserved(store, live)
+    workers = [view for view in live if not view.manages]
+    unserved = await _unserved(store, workers)
     if unserved:
         names = ", ".join(unserved[:SHOWN]) + (" …" if len(unserved) > SHOWN else "")
         text = f"jobs wait that no live worker serves: {names}"
@@ -237,7 +238,7 @@ async def _workers(store: Store) -> list[Check]:
                 name="unserved", level=WARN, text=text, fix="start a worker with that app and queue: holdfast worker MODULE:APP"
             )
         )
-    return checks or [Check(name="workers", level=OK, text=f"{len(live)} live")]
+    return checks or [Check(name="workers", level=OK, text=f"{len(workers)} live")]
 
 
 async def _unserved(store: Store, live: list[WorkerView]) -> list[str]:

@@ -23,6 +23,7 @@ def worker(
     log_level: str | None = None,
     shutdown_timeout: str | None = None,
     health: str | None = None,
+    max_jobs: int | None = None,
     server: str | None = None,
     key: str | None = None,
 ) -> int:
@@ -57,6 +58,8 @@ def worker(
         How long running jobs may take to end: 30s, 5m.
     health
         [HOST:]PORT where it answers /health/live, /health/ready and /metrics: 8080, 0.0.0.0:8080. 0 is any port that is free.
+    max_jobs
+        Finish and end after about so many jobs, for whoever starts it anew: holdfast manager, systemd. Else it runs for ever.
     server
         Take jobs over HTTP from this Holdfast server, instead of from the app's own store: https://jobs.example.com.
     key
@@ -72,6 +75,7 @@ def worker(
         "log_level": log_level,
         "shutdown_timeout": shutdown_timeout,
         "health": health,
+        "max_jobs": max_jobs,
         "server": server,
         "key": key,
     }

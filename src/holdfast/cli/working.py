@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import math
 import os
 import sys
 from functools import partial
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.embedded import embedding
 from holdfast.cli.loading import another_store
+from holdfast.runtime.counters import CLAIMED, MemoryCounters
 from holdfast.runtime.logs import fields_of, job_of
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def run_worker(app: Holdfast, loaded: Loaded, *, name: str | None = None) -> Non
 
 async def _serve(app: Holdfast, loaded: Loaded, name: str | None) -> None:
     settings = loaded.settings
+    counters = _Counted(settings.max_jobs)
     worker = app.worker(
         concurrency=settings.concurrency,
         queues=settings.queues,
@@ -42,12 +45,31 @@ async def _serve(app: Holdfast, loaded: Loaded, name: str | None) -> None:
         retention=loaded.retention,
         health=settings.health,
         exit_when_blocked=True,  # this process does nothing else: a new one serves better than a stuck one
+        counters=counters,
     )
+    counters.enough = worker.finish
     if (around := embedding.get()) is None or not around.keeps_logs:
         set_up_logs(level=settings.log_level, style=settings.log_format, worker=worker.options.name)
     if settings.server is None and (warning := another_store(app, loaded)) is not None:
         logger.warning("%s", warning)
     await worker.serve()
+
+
+class _Counted(MemoryCounters):
+    """Counts what a worker claims, and says when that is enough: all of it is run, and then the worker ends."""
+
+    def __init__(self, most: int | None) -> None:
+        super().__init__()
+        self.enough: Callable[[], None] = lambda: None
+        self._left = math.inf if most is None else most
+
+    def add(self, name: str, amount: int = 1, *, label: str = "") -> None:
+        """Count something. Claims are counted on the worker's event loop."""
+        super().add(name, amount, label=label)
+        if name == CLAIMED:
+            self._left -= amount
+            if self._left <= 0:
+                self.enough()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

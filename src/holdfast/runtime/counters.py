@@ -1,4 +1,4 @@
-"""What a worker counts, behind a port: kept in memory by default, exported by whoever listens."""
+"""What workers and managers count, behind a port: kept in memory by default, exported by whoever listens."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ CONCURRENT: Final = "concurrent_jobs"
 """A level, not a sum."""
 HINTED: Final = "hints_arrive"
 """A level: 1 while hints of other processes arrive, 0 while it finds new jobs by polling alone."""
+
+DESIRED: Final = "desired_workers"
+"""Of a manager, a level: how many workers it wants. So are the next two."""
+WORKERS: Final = "workers"
+DRAINING: Final = "draining_workers"
+CHANGES: Final = "changes"
+"""By direction: decisions of a manager that changed the number of its workers."""
+CRASHED: Final = "crashed_workers"
+RECYCLED: Final = "recycled_workers"
+"""Workers that had run as many jobs or taken as much memory as they may, or that a person drained, and were replaced."""
 
 
 class Counters(Protocol):

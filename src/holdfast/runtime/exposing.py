@@ -31,6 +31,17 @@ LEVELS: Final = {
     count.HINTED: "Whether hints of other processes reach a worker; 0: it finds new jobs by polling alone.",
 }
 
+MANAGED: Final = {
+    count.DESIRED: "Workers that a manager wants.",
+    count.WORKERS: "Processes of a manager that work.",
+    count.DRAINING: "Processes of a manager that end what they run.",
+}
+MANAGER_COUNTED: Final = {
+    count.CHANGES: ("direction", "Decisions that changed the number of workers."),
+    count.CRASHED: ("", "Workers that crashed and were started again."),
+    count.RECYCLED: ("", "Workers that ended after as many jobs or with as much memory as they may, and were replaced."),
+}
+
 
 class Collected:
     """Metrics that are made already, as a collector."""
@@ -53,16 +64,27 @@ def told(metrics: Iterable[Metric], accept: str) -> tuple[bytes, str]:
 
 def counted(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
     """Go through the metrics of workers, given what each of them counted by its name."""
-    for name, (label, text) in COUNTED.items():
-        family = CounterMetricFamily(f"holdfast_worker_{name}", text, labels=["worker", label] if label else ["worker"])
-        for worker, own in counts.items():
-            _add(family, worker, own, name, label)
+    yield from _families("worker", COUNTED, LEVELS, counts)
+
+
+def managed(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+    """Go through the metrics of managers, given what each of them counted by its name."""
+    yield from _families("manager", MANAGER_COUNTED, MANAGED, counts)
+
+
+def _families(
+    who: str, counted: Mapping[str, tuple[str, str]], levels: Mapping[str, str], counts: Mapping[str, Mapping[str, int]]
+) -> Iterator[Metric]:
+    for name, (label, text) in counted.items():
+        family = CounterMetricFamily(f"holdfast_{who}_{name}", text, labels=[who, label] if label else [who])
+        for one, own in counts.items():
+            _add(family, one, own, name, label)
         yield family
-    for name, text in LEVELS.items():
-        level = GaugeMetricFamily(f"holdfast_worker_{name}", text, labels=["worker"])
-        for worker, own in counts.items():
+    for name, text in levels.items():
+        level = GaugeMetricFamily(f"holdfast_{who}_{name}", text, labels=[who])
+        for one, own in counts.items():
             if name in own:
-                level.add_metric([worker], own[name])
+                level.add_metric([one], own[name])
         yield level
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.core.abort import AbortReason
 from holdfast.core.redact import redact
+from holdfast.core.spans import span
 from holdfast.errors import BadSetting, HoldfastError
 from holdfast.runtime.attempt import STOP_GRACE
 from holdfast.runtime.base import Base
@@ -69,6 +70,7 @@ class RunningWorker:
         self._stack = AsyncExitStack()
         self._stopping = asyncio.Lock()
         self._used = self._stopped = False
+        self._signalled = False
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
         self._end_asked = asyncio.Event()
@@ -101,15 +103,21 @@ class RunningWorker:
             await self._stack.aclose()
 
     async def serve(self) -> None:
-        """Run until SIGTERM or SIGINT, or until a person drains it: the first drains, the second aborts what still runs."""
+        """Run until SIGTERM or SIGINT, or until a person drains it: the first drains, the second aborts what still runs.
+
+        SIGHUP drains too, however often it comes: the terminal or the process is gone that it was started from.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.ask_to_stop)
+        heeds_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # by `nohup`
+        if heeds_hangup:
+            loop.add_signal_handler(signal.SIGHUP, self._abandoned)
         try:
             async with self:
                 await self._stop_asked.wait()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if heeds_hangup else [])):
                 loop.remove_signal_handler(number)
         if abandoned := self._slots.abandoned:
             logger.error("%d handler(s) do not stop: the process ends without them", len(abandoned))
@@ -124,13 +132,24 @@ class RunningWorker:
         return self._vitals.health(self._vitals.silence())
 
     def ask_to_stop(self) -> None:
-        """Ask it to drain; asked again, it aborts what still runs."""
-        if self._stop_asked.is_set():
+        """Ask it to drain; asked again, it aborts what still runs. One that drains already goes on doing so."""
+        if self._signalled:
             logger.warning("asked to stop a second time: running jobs are aborted and given back")
             self._abort_asked.set()
         else:
-            logger.info("asked to stop: what runs may take %g s to end", self.options.shutdown_timeout)
+            self._signalled = True
+            logger.info("asked to stop: what runs may take %s to end", span(self.options.shutdown_timeout))
             self._stop_asked.set()
+
+    def _abandoned(self) -> None:
+        if not self._stop_asked.is_set():
+            logger.warning("who started this worker is gone: it finishes what it runs, and ends")
+            self.finish()
+
+    def finish(self) -> None:
+        """Have it drain and end by itself, as if a person had drained it. On its event loop."""
+        self._stop_asked.set()
+        self._end_asked.set()
 
     async def stop(self, timeout: float | None = None) -> None:
         """Drain: claim nothing more, give back what has not begun, let the rest finish, abort what does not in time.
@@ -312,8 +331,7 @@ class RunningWorker:
         self._claimer.idle = frozenset(signal.idle)
         if signal.drain and not self._stop_asked.is_set() and not self._stopping.locked():
             logger.warning("worker %s was asked by an operator to finish and end", self.options.name)
-            self._stop_asked.set()
-            self._end_asked.set()
+            self.finish()
         if enabled != self._claimer.enabled:
             self._claimer.enabled = enabled
             logger.warning("worker %s was %s", self.options.name, "enabled again" if enabled else "disabled: it claims nothing")

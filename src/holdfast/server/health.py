@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.worker import RunningWorker
     from holdfast.server.context import Context
     from holdfast.server.loops import Loops
+    from holdfast.store.port import WorkerView
 
 IN_TIME: Final = 2.0
 """Seconds within which the store must answer."""
@@ -113,7 +114,7 @@ class Probes:
         storage = await store.storage()
         stats = await store.stats()
         return Figures(
-            active_workers=sum(view.state is not WorkerState.OFFLINE and not delivers(view) for view in await store.workers()),
+            active_workers=sum(_works(view) for view in await store.workers()),
             pending_jobs=stats.count(State.READY, State.SCHEDULED),
             running_jobs=stats.count(State.RUNNING),
             storage=storage,
@@ -126,6 +127,10 @@ class Probes:
         except (HoldfastError, TimeoutError):  # nobody we know, then: a probe is answered all the same
             return False
         return principal is not None and principal.may(Right.LOOK) and principal.queues is None
+
+
+def _works(view: WorkerView) -> bool:
+    return view.state is not WorkerState.OFFLINE and not view.manages and not delivers(view)
 
 
 def _worker(worker: RunningWorker) -> Check:

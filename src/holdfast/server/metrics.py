@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from holdfast.core.figures import BOUNDS, summed
 from holdfast.core.states import State
-from holdfast.runtime.exposing import counted, told
+from holdfast.runtime.exposing import counted, managed, told
 from holdfast.server.alerts.delivering import delivers
 from holdfast.server.api import serving
 from holdfast.server.api.table import forbidden, unauthorized
@@ -148,14 +148,16 @@ class Read:
         yield from (waits, runs)
 
     def _of_workers(self) -> Iterator[Metric]:
-        online = [view for view in self.workers if view.offline_at is None]
+        there = [view for view in self.workers if view.offline_at is None]
+        online = [view for view in there if not view.manages]
         states = Counter(view.state for view in online if not delivers(view))
         known = GaugeMetricFamily("holdfast_workers", "Workers that are there, by what they do.", labels=["state"])
         for state in WorkerState:
             if state is not WorkerState.OFFLINE:
                 known.add_metric([state], states[state])
         yield known
-        yield from counted(self._counts(online))
+        yield from counted(_counts(online, {"server": self.own} if self.own else {}))
+        yield from managed(_counts([view for view in there if view.manages], {}))
 
     def _of_storage(self) -> Iterator[Metric]:
         if self.storage.bytes_used is not None:
@@ -167,14 +169,15 @@ class Read:
                 value=self.storage.bytes_free,
             )
 
-    def _counts(self, online: Sequence[WorkerView]) -> dict[str, Counter[str]]:
-        """Return what workers counted, by their names: those of one name count together."""
-        found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for view in online:
-            found[view.worker.name].update(_numbers(view.counters))
-        if self.own:
-            found["server"].update(self.own)
-        return dict(sorted(found.items()))
+
+def _counts(views: Sequence[WorkerView], others: Mapping[str, Mapping[str, int]]) -> dict[str, Counter[str]]:
+    """Return what workers and others counted, by their names: those of one name count together."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for name, counts in others.items():
+        found[name].update(counts)
+    for view in views:
+        found[view.worker.name].update(_numbers(view.counters))
+    return dict(sorted(found.items()))
 
 
 def _numbers(text: str) -> dict[str, int]:

@@ -461,6 +461,17 @@ def test_a_worker_is_drained_disabled_enabled_and_revoked(place: Place) -> None:
     assert view().disabled_at is not None
 
 
+def test_decisions_of_managers_are_shown_with_the_workers(place: Place) -> None:
+    assert "Scaling" not in place.client.get("/workers").text
+    place.do(place.store.register(Worker(id=WORLD.job_id(), name="manager m", slots=0)))
+    place.do(place.store.note(Action.SCALE, ["4 workers"], by="manager m", detail="up from 2 to 4: 90 wait"))
+    page = place.client.get("/workers").text
+    assert "Scaling" in page
+    assert "up from 2 to 4: 90 wait" in page
+    assert ">manages<" in page
+    assert "Revoke" not in page
+
+
 def test_a_key_is_shown_once_when_it_is_made(place: Place) -> None:
     page = place.client.post("/keys", data={"name": "ada", "role": "viewer", "queues": "a, b", "expires": "90d"}).text
     key = re.findall(r"hf_[a-z0-9]{12}_[A-Za-z0-9_-]{43}", page)[0]

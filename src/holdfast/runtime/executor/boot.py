@@ -2,7 +2,7 @@
 
     boot.py child   SOCKET PARENT            become the child of a `process` slot
     boot.py program REPORT PARENT ARGV …     become a program; a failure to do so is told to the descriptor REPORT
-    boot.py worker  PARENT ARGV …            become a worker; asked to stop, not killed, when who watches over it ends
+    boot.py worker  PARENT ARGV …            become a worker; asked to finish, not killed, when who watches over it ends
 
 The first two are killed by the kernel when the worker ends. A new process sees to that itself: in a `preexec_fn` it would mean
 to fork a worker full of threads and to copy its page tables.
@@ -21,7 +21,8 @@ NOT_RUN = 127
 def main() -> None:
     """Become what the arguments say."""
     if sys.argv[1] == "worker":
-        _end_with(int(sys.argv[2]), signal.SIGTERM)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who watches may have been told to ignore it, and it would be inherited
+        _end_with(int(sys.argv[2]), signal.SIGHUP)
         os.execvp(sys.argv[3], sys.argv[3:])  # noqa: S606  our own program
     role, descriptor, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     _end_with(parent, signal.SIGKILL)
@@ -33,7 +34,11 @@ def main() -> None:
 
 
 def _end_with(parent: int, number: signal.Signals) -> None:
-    """Have this process sent a signal when the thread that started it ends. Kept when it executes a program."""
+    """Have this process sent a signal when the thread that started it ends. Kept when it executes a program.
+
+    It comes once for every thread of the parent, as each in turn inherits the child: a worker is asked by SIGHUP, which means
+    the same however often it comes. A second SIGTERM would abort what it runs.
+    """
     try:
         import ctypes  # noqa: PLC0415  not every Python has it
 

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.states import State
 from holdfast.server.principal import Right
 from holdfast.server.ui.frame import Problem
-from holdfast.store.port import WorkerState
+from holdfast.store.port import Action, WorkerState
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MOST: Final = 10_000
 SHOWN: Final = 200
 SHOWN_JOBS: Final = 5
+DECISIONS: Final = 10
+"""Decisions of managers that are shown, the newest."""
 REASON: Final = 500
 
 
@@ -87,6 +89,7 @@ async def workers(visit: Visit) -> Response:
         more=max(0, len(wanted) - SHOWN),
         gone=gone,
         everyone="all" in visit.request.query_params,
+        decisions=await visit.store.audits(limit=DECISIONS, action=Action.SCALE),
         WorkerState=WorkerState,
     )
 

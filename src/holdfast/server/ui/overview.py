@@ -48,7 +48,7 @@ async def overview(visit: Visit) -> Response:
     store = visit.store
     now, stats = await store.now(), scoped(visit, await store.stats())
     window = charts.WINDOWS.get(visit.request.query_params.get("window", ""), charts.WINDOWS[charts.DEFAULT_WINDOW])
-    workers = [view for view in await store.workers() if view.state is not WorkerState.OFFLINE]
+    workers = [view for view in await store.workers() if view.state is not WorkerState.OFFLINE and not view.manages]
     page = await store.find(JobFilter(states=frozenset({State.RUNNING})), limit=MOST_RUNNING)
     running = sorted((job for job in page.jobs if visit.sees(job)), key=lambda job: job.claimed_at or now)
     oldest = max(stats.oldest_waiting.items(), key=lambda item: item[1], default=(None, None))

@@ -101,6 +101,8 @@ class Action(StrEnum):
     REVOKE_WORKER = "revoke_worker"
     FIRE = "fire"
     """A schedule was run now."""
+    SCALE = "scale"
+    """A manager changed the number of its workers."""
     ADD_KEY = "add_key"
     EXPIRE_KEY = "expire_key"
     REVOKE_KEY = "revoke_key"

@@ -222,9 +222,16 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     counters: str = "{}"
 
     @property
+    def manages(self) -> bool:
+        """Whether it runs no jobs itself, having no slots: a manager of workers."""
+        return not self.worker.slots
+
+    @property
     def doing(self) -> str:
         """Its state in words, with whether it is about to end."""
         drains = self.draining_at is not None and self.state is not WorkerState.OFFLINE
+        if self.manages and self.state is WorkerState.IDLE:
+            return "manages, draining" if drains else "manages"
         return f"{self.state}, draining" if drains else str(self.state)
 
     @property

@@ -1,0 +1,1 @@
+"""The worker manager: as many worker processes on one machine as the work needs."""

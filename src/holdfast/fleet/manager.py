@@ -1,0 +1,205 @@
+"""The manager: looks, decides, and keeps as many workers as it decided. Its life from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.scaling import Sample, begin, decide
+from holdfast.errors import HoldfastError
+from holdfast.fleet.crew import Crew
+from holdfast.fleet.observing import Observer
+from holdfast.fleet.record import Record
+from holdfast.runtime import counters as count
+from holdfast.runtime.attempt import STOP_GRACE
+from holdfast.runtime.counters import MemoryCounters
+from holdfast.runtime.service import wait_for_event
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from holdfast.core.scaling import Decision
+    from holdfast.fleet.crew import Member
+    from holdfast.fleet.options import ManagerOptions
+    from holdfast.runtime.world import World
+    from holdfast.store.port import WorkerView
+
+logger = logging.getLogger("holdfast.manager")
+
+BEAT: Final = 5.0
+"""Seconds between two signs of life at most, and decisions; each change is followed by one too."""
+TICK: Final = 0.1
+"""Seconds between two looks at the processes."""
+PATIENCE: Final = 5.0
+"""Seconds that a worker which was told to abort gets beyond what it allows its handlers."""
+GOODBYE: Final = 2.0
+
+
+class Manager:
+    """Runs worker processes until it is asked to stop: `await manager.serve()`, in the main thread. Used once."""
+
+    def __init__(self, world: World, options: ManagerOptions, command: Callable[[str, int | None], Sequence[str]]) -> None:
+        self.options = options
+        self.counters = MemoryCounters()
+        self._world = world
+        self._environment = world.environment
+        self._crew = Crew(options, world.environment, self.counters, command)
+        self._store = world.make_store()
+        self._observer = Observer(self._store, world.tasks, options.queues)
+        self._record = Record(self._store, options, self.counters, world.environment.job_id())
+        self._decision = begin(options.scaling)
+        self._stop_asked = asyncio.Event()
+        self._abort_asked = asyncio.Event()
+        self._holds = False
+        """Whether a person has disabled it: it leaves the number of workers as it is."""
+        self._silent = False
+        """Whether the store did not answer lately."""
+
+    async def serve(self) -> None:
+        """Run until SIGTERM or SIGINT: the first has all workers finish and end, the second has them give back what runs."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.ask_to_stop)
+        try:
+            await self._store.open()
+            await self._record.begin()
+            await self._run()
+        finally:
+            # where something went wrong workers are left alone: the kernel asks them to finish when this process ends
+            await self._store.close()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def ask_to_stop(self) -> None:
+        """Ask it to let its workers finish and to end; asked again, they give back what still runs."""
+        if self._stop_asked.is_set():
+            logger.warning("asked to stop a second time: running jobs are aborted and given back")
+            self._abort_asked.set()
+        else:
+            logger.info("asked to stop: what runs may take %g s to end", self.options.shutdown_timeout)
+            self._stop_asked.set()
+
+    async def _run(self) -> None:
+        logger.info("%s", self._greeting())
+        await self._take(self._decision)
+        async with asyncio.TaskGroup() as group:
+            loops = [
+                group.create_task(self._again_and_again(self._look_and_decide, self.options.interval), name="holdfast-decide"),
+                group.create_task(
+                    self._again_and_again(self._beat, min(BEAT, BEAT * self.options.interval)), name="holdfast-beat"
+                ),
+            ]
+            while not self._stop_asked.is_set():
+                self._crew.keep_up()
+                await wait_for_event(self._stop_asked, TICK)
+            self._crew.drain_all()
+            for one in loops:
+                one.cancel()
+        await self._all_end()
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(GOODBYE):
+                await self._record.end()
+        logger.info("manager %s stopped", self.options.name)
+
+    async def _all_end(self) -> None:
+        """Wait for the workers: for as long as they may take, then until they have given back what runs."""
+        if not await self._none_left(self.options.shutdown_timeout, self._abort_asked):
+            self._crew.abort_all()
+            if not await self._none_left(STOP_GRACE + PATIENCE):
+                logger.warning("%d worker(s) do not stop and are killed", len(self._crew.members))
+                self._crew.kill_all()
+
+    async def _none_left(self, timeout: float, until: asyncio.Event | None = None) -> bool:
+        deadline = self._environment.monotonic() + timeout
+        while self._crew.members:
+            left = deadline - self._environment.monotonic()
+            if left <= 0 or (until is not None and until.is_set()):
+                return False
+            await wait_for_event(until or asyncio.Event(), min(left, TICK))
+            self._crew.keep_up()
+        return True
+
+    # deciding
+
+    async def _again_and_again(self, work: Callable[[], Awaitable[None]], rest: float) -> None:
+        """Do something for ever. While the store does not answer, the number of workers stays as it is."""
+        while True:
+            await asyncio.sleep(rest)
+            try:
+                await work()
+            except HoldfastError as error:
+                if not self._silent:
+                    logger.warning("the store does not answer, the number of workers stays at %d: %s", self._crew.wanted, error)
+                self._silent = True
+            else:
+                self._silent = False
+
+    async def _beat(self) -> None:
+        """Give a sign of life, and do what people have decided about this manager."""
+        told = await self._record.beat()
+        self._holds = told.disabled
+        if told.drain and not self._stop_asked.is_set():
+            logger.warning("manager %s was asked by an operator to finish and end", self.options.name)
+            self._stop_asked.set()
+
+    async def _look_and_decide(self) -> None:
+        if self._holds:
+            return
+        views = await self._observer.workers({member.process_id for member in self._crew.members}, socket.gethostname())
+        decision = decide(self.options.scaling, await self._sample(views), self._decision.memory)
+        if decision.count != self._decision.count:
+            await self._change(decision, views)
+        self._decision = decision
+
+    async def _sample(self, views: dict[int, WorkerView]) -> Sample:
+        staying = [view for member in self._crew.staying if (view := views.get(member.process_id)) is not None]
+        backlog, now = await self._observer.backlog(), self._environment.monotonic()
+        return Sample(
+            now=now,
+            ready=backlog.ready,
+            running=sum(view.running for view in staying),
+            workers=len(staying),
+            draining=self._crew.draining,
+            slots=self.options.slots,
+            service=await self._observer.service(now),
+            oldest=backlog.oldest,
+        )
+
+    async def _change(self, decision: Decision, views: dict[int, WorkerView]) -> None:
+        """Do first what was decided, then write it down: a store that fails now must not undo it."""
+        up = decision.count > self._decision.count
+        self._decision = decision
+        self.counters.add(count.CHANGES, label="up" if up else "down")
+        for member in self._too_many(decision.count, views):
+            self._crew.drain(member)
+        await self._take(decision)
+
+    async def _take(self, decision: Decision) -> None:
+        self._crew.wanted = decision.count
+        self._crew.keep_up()
+        self.counters.level(count.DESIRED, decision.count)
+        logger.info("%s", decision.reason)
+        await self._record.decided(decision)
+        await self._beat()
+
+    def _too_many(self, wanted: int, views: dict[int, WorkerView]) -> list[Member]:
+        """Return the workers to let go: those that run the least, and of these the youngest, which are not up yet."""
+
+        def burden(member: Member) -> tuple[int, float]:
+            view = views.get(member.process_id)
+            return (0 if view is None else view.running), -member.started_at
+
+        staying = sorted(self._crew.staying, key=burden)
+        return staying[: max(0, len(staying) - wanted)]
+
+    def _greeting(self) -> str:
+        options, scaling = self.options, self.options.scaling
+        queues = "every queue" if options.queues is None else f"the queues {', '.join(sorted(options.queues))}"
+        return (
+            f"manager {options.name}: {scaling.default_count} to {scaling.max_count} workers of {options.slots} slots for "
+            f"{queues}, a decision every {options.interval:g} s, jobs should wait {scaling.waiting_target:g} s at most"
+        )

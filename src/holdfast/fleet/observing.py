@@ -1,0 +1,104 @@
+"""What a manager sees in the store: the backlog of its queues, and what its own workers do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.core.states import State
+from holdfast.store.port import Grain
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from holdfast.store.port import Store, WorkerView
+
+MEASURED: Final = timedelta(minutes=2)
+"""Over which time it is measured how long a job takes."""
+MEASURE_EVERY: Final = 5.0
+"""Seconds between two looks at that; workers write it every ten."""
+NEWEST: Final = 500
+"""Workers of the registry that are looked through first, the newest: it forgets none."""
+ALL: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits and runs in some queues, whoever runs it."""
+
+    ready: int
+    running: int
+    oldest: float | None
+
+
+class Observer:
+    """Looks at a store for one manager: only at jobs that its workers would run."""
+
+    def __init__(self, store: Store, tasks: Collection[str], queues: frozenset[str] | None) -> None:
+        self._store = store
+        self._tasks = frozenset(tasks)
+        self._queues = queues
+        self._service: float | None = None
+        self._measure_at = 0.0
+
+    async def backlog(self) -> Backlog:
+        """Return what waits and runs. What waits in a paused queue waits for a person, not for a worker."""
+        stats = await self._store.stats()
+        paused = {queue.name for queue in await self._store.queues() if queue.paused_at is not None}
+        mine = [row for row in stats.tasks if self._is_mine(row.queue, row.task)]
+        open_rows = [row for row in mine if row.queue not in paused and row.counts.get(State.READY, 0)]
+        return Backlog(
+            ready=sum(row.counts[State.READY] for row in open_rows),
+            running=sum(row.counts.get(State.RUNNING, 0) for row in mine),
+            oldest=max((stats.oldest_waiting.get(row.queue, 0.0) for row in open_rows), default=None),
+        )
+
+    async def service(self, now: float) -> float | None:
+        """Return how many seconds a job takes, by what workers wrote lately; as it was last known where nothing ended."""
+        if now >= self._measure_at:
+            self._measure_at = now + MEASURE_EVERY
+            since = await self._store.now() - MEASURED
+            figures = [view.figure for view in await self._store.figures(Grain.MINUTE, since=since)]
+            timed = [figure for figure in figures if self._is_mine(figure.queue, figure.task) and any(figure.runs)]
+            if number := sum(sum(figure.runs) for figure in timed):
+                self._service = sum(figure.ran for figure in timed) / number
+        return self._service
+
+    async def workers(self, processes: Collection[int], host: str) -> dict[int, WorkerView]:
+        """Return the workers of this machine that are up, by their processes."""
+        if not processes:
+            return {}
+        views = await self._store.workers(limit=NEWEST)
+        found = _by_process(views, processes, host)
+        if len(found) < len(processes) and len(views) == NEWEST:  # one that started long ago is behind many that came since
+            found = _by_process(await self._store.workers(limit=ALL), processes, host)
+        return found
+
+    def _is_mine(self, queue: str, task: str) -> bool:
+        return task in self._tasks and (self._queues is None or queue in self._queues)
+
+
+def _by_process(views: Sequence[WorkerView], processes: Collection[int], host: str) -> dict[int, WorkerView]:
+    found = {}
+    for view in reversed(views):  # the newest of a process id that came again is the last
+        info = _info(view)
+        if view.offline_at is None and info.host == host and info.process in processes:
+            found[info.process] = view
+    return found
+
+
+class _Info(msgspec.Struct, frozen=True):
+    """What a worker says of itself, as far as it matters here."""
+
+    host: str = ""
+    process: int = 0
+
+
+def _info(view: WorkerView) -> _Info:
+    try:
+        return msgspec.json.decode(view.worker.info, type=_Info)
+    except msgspec.MsgspecError:  # any program may register one
+        return _Info()

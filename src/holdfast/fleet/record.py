@@ -1,0 +1,79 @@
+"""What a manager leaves in the store: itself as a worker without slots, its counts, and every decision with its reason."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import socket
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.errors import UnknownWorker
+from holdfast.store.port import Action, Beat, Signal, Worker
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from holdfast.core.scaling import Decision
+    from holdfast.fleet.options import ManagerOptions
+    from holdfast.runtime.counters import Counters
+    from holdfast.store.port import Store
+
+
+class Record:
+    """Writes down who manages and what was decided."""
+
+    def __init__(self, store: Store, options: ManagerOptions, counters: Counters, identity: UUID) -> None:
+        self.who = f"manager {options.name}"
+        """What the manager is called in lists and in the audit log."""
+        self._store = store
+        self._counters = counters
+        self._worker = _introduced(options, self.who, identity)
+        self._unwritten: list[Decision] = []
+        self._writing = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Make the manager known."""
+        await self._store.register(self._worker)
+
+    async def beat(self) -> Signal:
+        """Give a sign of life, with the counts; returns what people want of the manager."""
+        await self._write()
+        counters = msgspec.json.encode(self._counters.snapshot()).decode()
+        try:
+            return await self._store.beat(Beat(worker=self._worker.id, counters=counters))
+        except UnknownWorker:
+            await self._store.register(self._worker)
+            return Signal()
+
+    async def decided(self, decision: Decision) -> None:
+        """Write a decision into the audit log; where the store does not answer it is written with a later sign of life."""
+        self._unwritten.append(decision)
+        await self._write()
+
+    async def _write(self) -> None:
+        async with self._writing:
+            while self._unwritten:
+                decision = self._unwritten[0]
+                await self._store.note(Action.SCALE, [f"{decision.count} workers"], by=self.who, detail=decision.reason)
+                self._unwritten.pop(0)
+
+    async def end(self) -> None:
+        """Leave the last counts behind, and be gone."""
+        await self.beat()
+        await self._store.retire(self._worker.id)
+
+
+def _introduced(options: ManagerOptions, name: str, identity: UUID) -> Worker:
+    """Return the manager as the registry knows it: a worker without slots and tasks, which claims nothing."""
+    about = {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "python": platform.python_version(),
+        "queues": None if options.queues is None else sorted(options.queues),
+        "tasks": [],
+    }
+    return Worker(id=identity, name=name, info=msgspec.json.encode(about).decode(), version=__version__, slots=0)

@@ -1,0 +1,77 @@
+"""The manager's command line: what it refuses, and how a manager looks from elsewhere."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.cli.managing import worker_command
+from holdfast.config import load
+from holdfast.store.port import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Done, Shop
+
+MANAGER = {"slots": 0, "info": json.dumps({"tasks": [], "queues": None})}
+APP = 'from holdfast import Holdfast\napp = Holdfast("{url}")\n'
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((), "which app? Name it as MODULE:APP"),
+        (("kept:app", "--default-count", "3", "--max-count", "2"), "max_count is 2 and default_count 3"),
+        (("kept:app", "--default-count", "0"), "--default-count: default_count must be a whole number from 1"),
+        (("kept:app", "--interval", "1ms"), "interval must be 0.05 s or more"),
+        (("kept:app", "--max-memory", "lots"), "must be a size such as 512MB"),
+        (("fleeting:app",), "a memory:// store lives in one process"),
+    ],
+)
+def test_what_could_not_work_is_refused_with_words_that_help(
+    cli: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "kept.py").write_text(APP.format(url="sqlite:///jobs.db"))
+    (tmp_path / "fleeting.py").write_text(APP.format(url="memory://"))
+    monkeypatch.syspath_prepend(tmp_path)
+    done = cli("manager", *options)
+    assert done.code != 0
+    assert says in done.err
+
+
+def test_a_manager_behind_a_server_is_refused(cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SERVER", "https://jobs.example.com")
+    assert "HOLDFAST_SERVER names a server, and a manager works beside the database" in cli("manager", "kept:app").err
+
+
+def test_workers_are_started_with_what_the_manager_was_told(tmp_path: Path) -> None:
+    flags = {"app": "shop:app", "queues": "mail,video", "concurrency": 4, "health": "0.0.0.0:8080"}
+    command = worker_command(load(flags, folder=tmp_path, environment={}), "m.1", 100)
+    assert command[1:5] == ["-m", "holdfast", "worker", "shop:app"]
+    told = dict(zip(command[5::2], command[6::2], strict=True))
+    assert (told["--name"], told["--queues"], told["--concurrency"], told["--max-jobs"]) == ("m.1", "mail,video", "4", "100")
+    assert told["--health"] == "0", "several workers cannot listen at one port"
+    assert told["--shutdown-timeout"] == "365d", "nothing is aborted because fewer are needed"
+
+
+def test_a_manager_is_listed_as_one_and_serves_no_job(shop: Shop, cli: Callable[..., Done]) -> None:
+    job_id = shop.enqueue()
+    shop.worker("manager m", **MANAGER)
+    (row,) = cli("workers", "ls", "--url", shop.url).rows
+    assert row[1:5] == ["manager m", "manages", "0", "0"]
+    assert ["worker", "manager m", "manages"] in [line[:3] for line in cli("top", "--once", "--url", shop.url).rows]
+    why = cli("jobs", "why", str(job_id), "--url", shop.url).out
+    assert "no worker was ever here" in why
+    assert "0 live" not in why
+    shop.worker("w1")
+    assert "1 slot(s) are free" in cli("jobs", "why", str(job_id), "--url", shop.url).out
+
+
+def test_decisions_are_shown_by_the_audit_log(shop: Shop, cli: Callable[..., Done]) -> None:
+    shop.do(lambda store: store.note(Action.SCALE, ["4 workers"], by="manager m", detail="up from 2 to 4: 90 wait"))
+    (row,) = cli("audit", "--action", "scale", "--url", shop.url).rows
+    assert row[2:] == ["manager m", "scale", "1", "4 workers", "up from 2 to 4: 90 wait"]

@@ -1,0 +1,174 @@
+"""The manager and its processes: crashes, replacements, signals, and others like it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from holdfast.core.states import State
+from tests.fleet.conftest import LONG, process_of
+
+if TYPE_CHECKING:
+    from tests.fleet.conftest import Place
+
+
+async def test_a_worker_that_crashes_is_started_again_and_counted(place: Place) -> None:
+    with place.manager("--default-count", "1"):
+        crashed = (await place.until_up(1))[0]
+        os.kill(process_of(crashed), signal.SIGKILL)
+
+        async def replaced() -> bool:
+            return any(view.worker.name == "m.2" for view in await place.workers())
+
+        await place.until(replaced)
+
+        async def counted() -> bool:
+            return (await place.counted()).get("crashed_workers") == 1
+
+        await place.until(counted)
+    assert "worker m.1 crashed with code -9; it is replaced in" in place.log().read_text()
+    assert await place.decided() == [1], "a crash changes no decision"
+
+
+async def test_a_worker_is_replaced_after_its_jobs_and_none_of_them_is_interrupted(place: Place) -> None:
+    place.open()
+    with place.manager("--default-count", "1", "--concurrency", "2", "--max-jobs", "8"):
+        await place.until_up(1)
+        ended = await place.until_all_ended(await place.enqueue(count=24))
+
+        async def recycled() -> bool:
+            return (await place.counted()).get("recycled_workers", 0) >= 2
+
+        await place.until(recycled)
+    assert {(job.state, job.attempt) for job in ended} == {(State.SUCCEEDED, 1)}
+    assert len({job.result for job in ended}) >= 3, "several processes took part"
+    assert "crashed" not in place.log().read_text()
+
+
+async def test_a_worker_that_takes_too_much_memory_is_replaced_and_finishes_what_it_runs(place: Place) -> None:
+    with place.manager("--default-count", "1", "--max-memory", "300MB"):
+        first = (await place.until_up(1))[0].worker
+        hogs = await place.enqueue("hog", megabytes=350, gate=place.gate())
+
+        async def replaced() -> bool:
+            return any(view.worker.id != first.id for view in await place.workers())
+
+        await place.until(replaced)
+        assert [job.state for job in await place.jobs(hogs)] == [State.RUNNING]
+        place.open()
+        assert [(job.state, job.attempt) for job in await place.until_all_ended(hogs)] == [(State.SUCCEEDED, 1)]
+
+        async def gone() -> bool:
+            return first.id not in {view.worker.id for view in await place.workers()}
+
+        await place.until(gone)
+
+
+async def test_a_first_signal_lets_all_workers_finish_what_they_run(place: Place) -> None:
+    with place.manager("--default-count", "2", "--concurrency", "1") as process:
+        await place.until_up(2)
+        ids = await place.enqueue(count=2)
+        await place.until_running(ids)
+        process.send_signal(signal.SIGTERM)
+
+        async def heard() -> bool:
+            return place.log().read_text().count("asked to stop") == 3
+
+        await place.until(heard)
+        later = await place.enqueue()
+        place.open()
+        assert [(job.state, job.attempt) for job in await place.until_all_ended(ids)] == [(State.SUCCEEDED, 1)] * 2
+        assert process.wait(LONG) == 0
+        assert [job.state for job in await place.jobs(later)] == [State.READY]
+        assert place.started() == []
+    assert {view.offline_at is not None for view in await place.store.workers()} == {True}
+
+
+async def test_a_second_signal_has_running_jobs_given_back(place: Place) -> None:
+    with place.manager("--default-count", "1") as process:
+        await place.until_up(1)
+        ids = await place.enqueue()
+        await place.until_running(ids)
+        process.send_signal(signal.SIGINT)
+
+        async def heard() -> bool:
+            return place.log().read_text().count("asked to stop") == 2
+
+        await place.until(heard)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LONG) == 0
+    assert [(job.state, job.failures) for job in await place.jobs(ids)] == [(State.READY, 0)]
+
+
+async def test_jobs_that_take_longer_than_the_shutdown_time_are_given_back(place: Place) -> None:
+    with place.manager("--default-count", "1", "--shutdown-timeout", "100ms") as process:
+        await place.until_up(1)
+        ids = await place.enqueue()
+        await place.until_running(ids)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LONG) == 0
+    assert [(job.state, job.failures) for job in await place.jobs(ids)] == [(State.READY, 0)]
+
+
+async def test_the_workers_of_a_killed_manager_claim_nothing_more_and_end(place: Place) -> None:
+    with place.manager("--default-count", "2", "--concurrency", "1") as process:
+        await place.until_up(2)
+        ids = await place.enqueue(count=1)
+        await place.until_running(ids)
+        process.kill()
+        process.wait()
+
+        async def heard() -> bool:
+            return place.log().read_text().count("who started this worker is gone") == 2
+
+        await place.until(heard)
+        later = await place.enqueue()
+        place.open()
+        assert [(job.state, job.attempt) for job in await place.until_all_ended(ids)] == [(State.SUCCEEDED, 1)]
+
+        async def ended() -> bool:
+            return not place.started()
+
+        await place.until(ended)
+    assert [job.state for job in await place.jobs(later)] == [State.READY]
+
+
+async def test_two_managers_on_one_store_steer_their_own_workers_only(place: Place) -> None:
+    options = ("--default-count", "1", "--max-count", "2", "--concurrency", "1")
+    with (
+        place.manager(*options, "--queues", "default", name="here"),
+        place.manager(*options, "--queues", "elsewhere", name="there"),
+    ):
+        await place.until_up(1, "here")
+        other = await place.until_up(1, "there")
+        ids = await place.enqueue(count=20)
+        await place.until_up(2, "here")
+        place.open()
+        await place.until_all_ended(ids)
+        await place.until_up(1, "here")
+        assert [view.worker.id for view in await place.workers("there")] == [view.worker.id for view in other]
+    assert await place.decided("here") == [1, 2, 1]
+    assert await place.decided("there") == [1]
+
+
+async def test_a_manager_that_a_person_drains_ends_with_its_workers(place: Place) -> None:
+    with place.manager("--default-count", "1") as process:
+        await place.until_up(1)
+        manager = next(view.worker.id for view in await place.store.workers() if view.manages)
+        assert await place.store.drain(manager, by="ann")
+        assert process.wait(LONG) == 0
+    assert "asked by an operator" in place.log().read_text()
+
+
+async def test_a_rehearsal_prints_what_it_would_decide_and_does_nothing(place: Place) -> None:
+    await place.enqueue(count=500)
+    with place.manager("--default-count", "1", "--max-count", "4", "--concurrency", "4", "--dry-run"):
+
+        async def told() -> bool:
+            return "up from 2 to 4: " in place.log().read_text()
+
+        await place.until(told)
+        assert place.started() == []
+    assert await place.decided() == []
+    assert await place.store.workers() == []
