@@ -11,6 +11,7 @@ usage: ./dev bench [COMMAND] [OPTIONS]
   memory     what a million jobs do to a worker's memory and to the tables
   cost       statements, round trips, WAL, calls and blocks of memory for a job, counted
   pages      how long the server takes for each page of the dashboard, with five million jobs behind it
+  dispatch   how long a job takes to start, told of through PostgreSQL, through Redis, or both
   serving    hundreds of remote workers on one server, and hundreds of open pages that nobody reads
   charts     draw docs/images/performance-*.svg from benchmarks/results/
   page       write docs/performance.md from benchmarks/results/
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
 FULL = ("growth", "bloat", "leases", "memory", "cost", "charts", "page")
 """Commands that are modules of their own, in the order in which `full` runs them."""
-ELSEWHERE = (*FULL, "pages", "serving")
+ELSEWHERE = (*FULL, "pages", "dispatch", "serving")
 
 
 @dataclass(frozen=True, slots=True)

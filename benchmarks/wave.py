@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.svg import Line, lines
 from holdfast import Holdfast
+from holdfast.charts import Line, lines
 from holdfast.core.states import State
 from holdfast.store.port import Action
 

@@ -20,6 +20,7 @@ import holdfast
 from holdfast import Chain, Command, Group, Handle, Holdfast, Job, Retention, Retry, Task
 from holdfast.config import Settings
 from holdfast.store import port
+from tests.support.redis import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,12 +103,15 @@ def wait_for_line(stream: object, text: str, seconds: float = 60.0) -> None:
 def examples(
     tmp_path_factory: pytest.TempPathFactory, postgres_servers: PostgresServers
 ) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """All examples, started at once: they spend most of their time waiting. Those that name HOLDFAST_URL get a database."""
+    """All examples, started at once: they spend most of their time waiting. Those that name a URL get a server for it."""
 
     def settings(name: str) -> dict[str, str]:
-        needs_database = "HOLDFAST_URL" in (ROOT / "examples" / name).read_text()
-        return {"HOLDFAST_URL": postgres_servers[18].create_database()} if needs_database else {}
+        text = (ROOT / "examples" / name).read_text()
+        needed = {"HOLDFAST_URL": postgres_servers[18].create_database()} if "HOLDFAST_URL" in text else {}
+        return needed | ({"HOLDFAST_REDIS_URL": redis.url} if "HOLDFAST_REDIS_URL" in text else {})
 
+    redis = RedisServer("redis")
+    redis.start()
     started = {
         name: subprocess.Popen(
             [sys.executable, ROOT / "examples" / name],
@@ -123,6 +127,7 @@ def examples(
     for process in started.values():
         process.kill()
         process.communicate()
+    redis.stop()
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

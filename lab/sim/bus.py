@@ -6,8 +6,12 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast.notify.port import NOTHING_HANDED
+
 if TYPE_CHECKING:
-    from holdfast.notify.port import Hint, Listener
+    from collections.abc import Mapping
+
+    from holdfast.notify.port import Handed, Hint, Listener, Serving
     from lab.sim.weather import Weather
     from lab.sim.world import Node, World
 
@@ -48,7 +52,7 @@ class BusNotifier:
         self._node = node
         self._ear: Ear | None = None
 
-    async def listen(self, listener: Listener) -> None:
+    async def listen(self, listener: Listener, serving: Serving | None = None) -> None:  # noqa: ARG002  all hear all
         """Begin to hear hints."""
         self._ear = Ear(self._node, listener)
         self._bus.ears.append(self._ear)
@@ -65,6 +69,17 @@ class BusNotifier:
 
     def with_commit(self, hint: Hint) -> None:
         """Return nothing: hints follow the commit."""
+
+    def heed(self) -> Handed:
+        """Return nothing: everyone hears everything."""
+        return NOTHING_HANDED
+
+    def answered(self, handed: Handed, *, more: bool) -> None:
+        """Do nothing: others have heard."""
+
+    def figures(self) -> Mapping[str, int]:
+        """Return nothing."""
+        return {}
 
     async def close(self) -> None:
         """Hear no more."""

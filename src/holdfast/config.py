@@ -30,6 +30,7 @@ SHARED_FILE: Final = "pyproject.toml"
 WORKERS: Final = "workers"
 """The table of the file that says how workers are run."""
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+DISPATCH: Final = ("database", "redis", "hybrid")
 LOG_FORMATS: Final = ("console", "json")
 DAY: Final = 86_400.0
 SECRETS: Final = frozenset({"key", "admin_secret"})
@@ -61,6 +62,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str | None = None
     """The store."""
+    redis_url: str | None = None
+    """The Redis through which workers are told of new jobs; `None`: the database tells them."""
+    dispatch: str | None = None
+    """`database`, `redis` or `hybrid`; `None`: `hybrid` where there is a Redis, else `database`."""
     app: str | None = None
     """MODULE:APP, for `worker` and `enqueue`."""
     concurrency: int = 20
@@ -193,6 +198,12 @@ def configured_key(url: str) -> str:
             "`holdfast keys add NAME --role worker`, and give it here: export HOLDFAST_KEY=hf_…, or --key"
         )
     return key
+
+
+def configured_redis() -> tuple[str | None, str | None]:
+    """Return the URL of Redis and the mode of dispatch for an app that was given neither."""
+    settings = load().settings
+    return settings.redis_url, settings.dispatch
 
 
 def duration(value: object) -> float:
@@ -352,6 +363,13 @@ def _text(value: object) -> str:
     return value.strip()
 
 
+def _redis_url(value: object) -> str:
+    text = _text(value)
+    if not text.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("must be redis://host:6379/0, rediss://… or unix://…")  # not what was given: it may hold a password
+    return text
+
+
 def _whole(least: int) -> Callable[[object], int]:
     def read(value: object) -> int:
         text = str(value).strip()
@@ -444,6 +462,8 @@ def _one_of(*words: str) -> Callable[[object], str]:
 
 _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "url": _text,
+    "redis_url": _redis_url,
+    "dispatch": _one_of(*DISPATCH),
     "app": _text,
     "concurrency": _whole(1),
     "queues": _names("names no queue: leave it out to serve all"),

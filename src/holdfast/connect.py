@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from holdfast.errors import BadUrl
+from holdfast.errors import BadSetting, BadUrl
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,14 +33,24 @@ class Adapters:
 
     Each handle belongs to one event loop. Handles on `memory://` share their data, which lives as long as this object.
     Without a URL the settings say which store, at first use. `https://` names a server, which lets in whoever has a `key`:
-    the one given, else the one of the settings.
+    the one given, else the one of the settings. With a `redis_url` workers on PostgreSQL are told of jobs through Redis, as
+    `dispatch` says (`database`, `redis`, `hybrid`); where neither is given, the settings say both.
     """
 
     def __init__(
-        self, url: str | None, *, create: bool = True, environment: Environment | None = None, key: str | None = None
+        self,
+        url: str | None,
+        *,
+        create: bool = True,
+        environment: Environment | None = None,
+        key: str | None = None,
+        redis_url: str | None = None,
+        dispatch: str | None = None,
     ) -> None:
         self._url = None if url is None else checked_url(url)
         self._key = key
+        self._redis_url = redis_url
+        self._dispatch = dispatch
         self._create = create
         self._world = environment or system()
         self._memory: tuple[MemoryData, Hub] | None = None
@@ -72,6 +82,8 @@ class Adapters:
     def notifier(self) -> Notifier:
         """Return a channel for hints."""
         scheme = _scheme(self.url)
+        if scheme != "postgresql" and (self._redis_url or self._dispatch):
+            _ = self.dispatch  # raises: what was asked for here does not go together
         if scheme == "memory":
             from holdfast.notify.local import LocalNotifier  # noqa: PLC0415  adapters load on demand
 
@@ -84,10 +96,41 @@ class Adapters:
             from holdfast.notify.http import HttpNotifier  # noqa: PLC0415  adapters load on demand
 
             return HttpNotifier(self.url, self._server_key(), self._world)
+        match self.dispatch:
+            case "redis":
+                return self._redis_notifier(None)
+            case "hybrid":
+                return self._redis_notifier(self._postgres_notifier())
+        return self._postgres_notifier()
+
+    @property
+    def dispatch(self) -> str:
+        """How workers are told of new jobs: `database`, `redis` or `hybrid`. Raises `BadSetting`."""
+        if self._redis_url is None and self._dispatch is None:
+            from holdfast.config import configured_redis  # noqa: PLC0415  for apps that are given neither
+
+            self._redis_url, self._dispatch = configured_redis()
+        self._dispatch = checked_dispatch(self._redis_url, self._dispatch)
+        if self._dispatch != "database" and _scheme(self.url) != "postgresql":
+            raise BadSetting(
+                f"dispatch through Redis is for jobs on PostgreSQL, not for {without_password(self.url)}: there is nothing to "
+                "win where one machine watches a file, and a server tells its workers itself. Leave redis_url and dispatch out"
+            )
+        return self._dispatch
+
+    def _postgres_notifier(self) -> Notifier:
         from holdfast.notify.postgres import PostgresNotifier  # noqa: PLC0415  adapters load on demand
 
         database, schema, prepare = postgres_parts(self.url)
         return PostgresNotifier(database, self._world, schema=schema, prepare=prepare, listen=prepare)
+
+    def _redis_notifier(self, fallback: Notifier | None) -> Notifier:
+        from holdfast.notify.redis import RedisNotifier  # noqa: PLC0415  adapters load on demand; tells of a missing extra
+
+        database, schema, _ = postgres_parts(self.url)
+        # by the names alone: one process may reach the database under another address than the next
+        name = f"holdfast:{urlsplit(database).path.strip('/') or 'postgres'}.{schema}"
+        return RedisNotifier(self._redis_url or "", self._world, name=name, fallback=fallback)
 
     def caller(self, conn: object) -> Caller:
         """Return what takes part in the transaction on a connection that somebody brings; raises `BadSetting` for other things.
@@ -223,6 +266,19 @@ def checked_url(url: str) -> str:
     elif scheme == "http":
         check_server_url(url)
     return url
+
+
+def checked_dispatch(redis_url: str | None, dispatch: str | None) -> str:
+    """Return the mode of dispatch; `hybrid` where there is a Redis and nobody said. Raises `BadSetting`."""
+    modes = ("database", "redis", "hybrid")
+    mode = dispatch or ("database" if redis_url is None else "hybrid")
+    if mode not in modes:
+        raise BadSetting(f"dispatch is one of {', '.join(modes)}, not {mode!r}")
+    if mode != "database" and redis_url is None:
+        raise BadSetting(f"dispatch={mode!r} needs a Redis: export HOLDFAST_REDIS_URL=redis://host:6379/0, or redis_url=")
+    if redis_url is not None and not redis_url.startswith(("redis://", "rediss://", "unix://")):
+        raise BadSetting("redis_url must be redis://host:6379/0, rediss://… or unix://…")
+    return mode
 
 
 def check_server_url(url: str) -> None:

@@ -42,7 +42,7 @@ def test_pyproject_is_read_where_there_is_no_file_of_our_own(tmp_path: Path) -> 
     ("text", "says"),
     [
         ("concurency = 3", r"holdfast.toml:1: there is no setting 'concurency': do you mean 'concurrency'\?"),
-        ("zzz = 3", "There are: url, app, concurrency"),
+        ("zzz = 3", "There are: url, redis_url, dispatch, app, concurrency"),
         ("concurrency = 0", "concurrency must be a whole number from 1"),
         ("concurrency = true", "concurrency must be a whole number from 1"),
         ("concurrency = 2.5", "concurrency must be a whole number from 1"),

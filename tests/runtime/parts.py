@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from holdfast.core.job import Policy
 from holdfast.core.lease import Claimed
+from holdfast.notify.port import NOTHING_HANDED
 from holdfast.runtime.attempt import Attempt
 from holdfast.runtime.base import Base
 from holdfast.runtime.counters import MemoryCounters
@@ -15,7 +16,7 @@ from holdfast.runtime.outage import Outage
 from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
-    from holdfast.notify.port import Hint
+    from holdfast.notify.port import Handed, Hint
 
 _WORLD = SystemEnvironment()
 
@@ -36,9 +37,16 @@ class Hints:
         self.sent: list[Hint] = []
 
     def hint(self, hint: Hint, *, told: bool = False) -> None:
-        self.sent.append(hint)
+        if hint:
+            self.sent.append(hint)
 
     def with_commit(self, hint: Hint) -> None: ...
+
+    def heed(self) -> Handed:
+        return NOTHING_HANDED
+
+    def figures(self) -> dict[str, int]:
+        return {}
 
 
 def a_base(store: Any = None, notifier: Any = None) -> Base:

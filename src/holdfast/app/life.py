@@ -51,6 +51,8 @@ class Life:
         max_args_bytes: int = DEFAULT_MAX_BYTES,
         encryption: Cipher | None = None,
         notify_in_transactions: bool = True,
+        redis_url: str | None = None,
+        dispatch: str | None = None,
         environment: WorkerEnvironment | None = None,
     ) -> None:
         """Declare an app; `create=False` leaves a missing schema alone, `retention` says how long ended jobs are kept.
@@ -64,11 +66,15 @@ class Life:
         Where jobs are enqueued in a caller's own transaction on a bare PostgreSQL connection, workers are told by a
         notification inside it, which all commits of the server take turns at: `notify_in_transactions=False` leaves
         it out, and such jobs wait until a worker looks by itself.
+
+        With a `redis_url` workers on PostgreSQL are told of jobs through Redis: `dispatch="hybrid"` (the default then) falls
+        back to PostgreSQL while Redis is away, `"redis"` to polling. Without either the settings say it: `HOLDFAST_REDIS_URL`
+        and `HOLDFAST_DISPATCH`. All who enqueue and all who work must agree.
         """
         self._by_settings = url is None
         self._default_lease: float | None = None
         self._environment: WorkerEnvironment = environment or SystemEnvironment()
-        self._adapters = Adapters(url, create=create, environment=self._environment)
+        self._adapters = Adapters(url, create=create, environment=self._environment, redis_url=redis_url, dispatch=dispatch)
         self._retention = retention
         self._max_bytes = max_args_bytes
         if encryption is not None and not all(hasattr(encryption, name) for name in ("seal", "open", "hash")):

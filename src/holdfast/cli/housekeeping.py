@@ -149,6 +149,8 @@ def config(*, common: Common = COMMON) -> None:
     values = output.fields(loaded.settings)
     if values["url"] is not None:
         values["url"] = without_password(values["url"])
+    if values["redis_url"] is not None:
+        values["redis_url"] = without_password(values["redis_url"])
     values["alerts"] = {
         name: about | ({"secret": MASK} if "secret" in about else {}) for name, about in values["alerts"].items()
     }

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.core.breaker import BREAKER, LEVELS, Phase
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 BOUND: Final = 120.0
 """Seconds that one round of a loop may take: longer than the time-outs of all that it asks a store for."""
@@ -24,6 +26,8 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     ok: bool
     detail: str = ""
+    degraded: bool = False
+    """It does what it is for, and not as well as it could: no reason to end it, nor to send nothing here."""
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -66,6 +70,21 @@ class Pulse:
     def waits(self) -> None:
         """Note that it waits until somebody wakes it."""
         self.rest = math.inf
+
+
+def redis_check(figures: Mapping[str, int]) -> Check | None:
+    """Return how it stands with Redis, by what a notifier tells of itself; `None` where Redis is not used.
+
+    Always well: without Redis the same jobs run, a little later.
+    """
+    level = figures.get(BREAKER)
+    if level is None:
+        return None
+    phase = next(phase for phase, number in LEVELS.items() if number == level)
+    lost = phase is not Phase.CLOSED
+    return Check(
+        "redis", ok=True, detail=f"the breaker is {phase}: new jobs are found by polling" if lost else "", degraded=lost
+    )
 
 
 def moves(pulse: Pulse, now: float, bound: float) -> Check:

@@ -11,12 +11,14 @@ import msgspec
 
 from holdfast.notify.channel import LONGEST_REST, Backoff, Channel
 from holdfast.notify.hub import Hub
-from holdfast.notify.port import Hint
+from holdfast.notify.port import NOTHING_HANDED, Hint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.core.environment import Environment
     from holdfast.notify.hub import Mailbox
-    from holdfast.notify.port import Listener
+    from holdfast.notify.port import Handed, Listener, Serving
 
 PATH: Final = "/api/v1/hints"
 SILENT: Final = 40.0
@@ -45,7 +47,7 @@ class HttpNotifier:
         self._tried = asyncio.Event()
         self._closed = False
 
-    async def listen(self, listener: Listener) -> None:
+    async def listen(self, listener: Listener, serving: Serving | None = None) -> None:  # noqa: ARG002  all hear all
         """Begin to hear hints. Returns once the server has been reached or has failed to answer."""
         if self._closed:
             raise RuntimeError("this notifier is closed: it hears nothing any more")
@@ -66,6 +68,17 @@ class HttpNotifier:
 
     def with_commit(self, hint: Hint) -> None:
         """Return nothing: the server sends what there is to send."""
+
+    def heed(self) -> Handed:
+        """Return nothing: everyone hears everything."""
+        return NOTHING_HANDED
+
+    def answered(self, handed: Handed, *, more: bool) -> None:
+        """Do nothing: others have heard."""
+
+    def figures(self) -> Mapping[str, int]:
+        """Return nothing."""
+        return {}
 
     async def close(self) -> None:
         """Hang up. Safe to call again."""

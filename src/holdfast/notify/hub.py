@@ -43,7 +43,7 @@ class Mailbox:
     def _deliver(self) -> None:
         with self._lock:
             hint = self._waiting.take()
-        if hint:
+        if hint or hint.shown:
             self._listener(hint)
 
     def close(self) -> None:
@@ -73,8 +73,8 @@ class Hub:
             self._mailboxes.discard(mailbox)
         mailbox.close()
 
-    def send(self, hint: Hint) -> None:
-        """Reach every listener. From any thread, never raises."""
+    def send(self, hint: Hint, but: Mailbox | None = None) -> None:
+        """Reach every listener but one, where that is said. From any thread, never raises."""
         with self._lock:
             # posted under the lock: it only ever puts aside, and the set must not change meanwhile
-            self._mailboxes -= {mailbox for mailbox in self._mailboxes if not mailbox.post(hint)}
+            self._mailboxes -= {one for one in self._mailboxes if one is not but and not one.post(hint)}

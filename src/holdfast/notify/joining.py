@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.notify.port import Hint
+from holdfast.notify.port import Hint, highest
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Gathered:
     """Hints that wait, joined as they come: a burst costs what it says, not its square. For one thread at a time."""
 
-    __slots__ = ("_anything", "_jobs", "_later", "_queues", "_waiters")
+    __slots__ = ("_anything", "_jobs", "_later", "_priority", "_queues", "_shown", "_waiters")
 
     def __init__(self) -> None:
         self._queues: set[str] = set()
@@ -21,22 +21,39 @@ class Gathered:
         self._later = False
         self._anything = False
         self._waiters = False
+        self._priority: int | None = None
+        self._shown = False
 
     def add(self, hint: Hint) -> None:
         """Keep what `hint` says."""
-        self._queues |= hint.queues
+        if hint.queues:
+            self._priority = highest(self._queued(), hint) if self._queues else hint.priority
+            self._queues |= hint.queues
         self._jobs |= hint.jobs
         self._later = self._later or hint.later
         self._anything = self._anything or hint.anything
         self._waiters = self._waiters or hint.waiters
+        self._shown = self._shown or hint.shown
+
+    def _queued(self) -> Hint:
+        return Hint(frozenset(("",)), priority=self._priority)
 
     def take(self) -> Hint:
         """Return all that was kept as one hint, and keep nothing of it. Empty when nothing was."""
-        hint = Hint(frozenset(self._queues), self._later, frozenset(self._jobs), self._anything, self._waiters)
+        hint = Hint(
+            frozenset(self._queues),
+            self._later,
+            frozenset(self._jobs),
+            self._anything,
+            self._waiters,
+            self._priority,
+            self._shown,
+        )
         self._queues.clear()
         self._jobs.clear()
-        self._later = self._anything = self._waiters = False
+        self._later = self._anything = self._waiters = self._shown = False
+        self._priority = None
         return hint
 
     def __bool__(self) -> bool:
-        return bool(self._queues or self._jobs or self._later or self._anything or self._waiters)
+        return bool(self._queues or self._jobs or self._later or self._anything or self._waiters or self._shown)

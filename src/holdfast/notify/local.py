@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.notify.port import NOTHING_HANDED
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.notify.hub import Hub, Mailbox
-    from holdfast.notify.port import Hint, Listener
+    from holdfast.notify.port import Handed, Hint, Listener, Serving
 
 
 class LocalNotifier:
@@ -17,7 +21,7 @@ class LocalNotifier:
         self._mailboxes: list[Mailbox] = []
         self._closed = False
 
-    async def listen(self, listener: Listener) -> None:
+    async def listen(self, listener: Listener, serving: Serving | None = None) -> None:  # noqa: ARG002  all hear all
         """Begin to hear the hints of every notifier of the hub."""
         if self._closed:
             raise RuntimeError("this notifier is closed: it hears nothing any more")
@@ -35,6 +39,17 @@ class LocalNotifier:
 
     def with_commit(self, hint: Hint) -> None:
         """Return nothing: whoever is to hear it is in this process."""
+
+    def heed(self) -> Handed:
+        """Return nothing: everyone hears everything."""
+        return NOTHING_HANDED
+
+    def answered(self, handed: Handed, *, more: bool) -> None:
+        """Do nothing: others have heard."""
+
+    def figures(self) -> Mapping[str, int]:
+        """Return nothing."""
+        return {}
 
     async def close(self) -> None:
         """Deliver to its own listeners what has been sent, and hear no more. Safe to call again."""

@@ -6,8 +6,8 @@ tells of, and nobody hears it before that has committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 from uuid import UUID
 
 import msgspec
@@ -26,6 +26,10 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something changed, and this channel cannot say what."""
     waiters: bool = False
     """Waiters were created in a caller's transaction: their blockers may have ended unseen."""
+    priority: int | None = None
+    """The highest priority of the jobs that have become ready, where it is not the usual one."""
+    shown: bool = False
+    """Something that only people look at has changed: progress, a worker. Not worth a word where words are dear."""
 
     def __or__(self, other: Hint) -> Hint:
         """Return one hint that says both."""
@@ -35,12 +39,51 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
             self.jobs | other.jobs,
             self.anything or other.anything,
             self.waiters or other.waiters,
+            highest(self, other),
+            self.shown or other.shown,
         )
 
     def __bool__(self) -> bool:
-        """Tell whether it says anything."""
+        """Tell whether it says anything to anyone but people who look."""
         return bool(self.queues or self.later or self.jobs or self.anything or self.waiters)
 
+
+USUAL_PRIORITY: Final = 5
+
+
+def highest(one: Hint, other: Hint) -> int | None:
+    """Return the highest priority that two hints tell of; `None`: the usual one, or none because they tell of no jobs."""
+    found = max(
+        (USUAL_PRIORITY if hint.priority is None else hint.priority for hint in (one, other) if hint.queues), default=None
+    )
+    return None if found == USUAL_PRIORITY else found
+
+
+SHOWN: Final = Hint(shown=True)
+"""Something that only people look at has changed."""
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """A listener that claims the jobs it hears of."""
+
+    queues: frozenset[str] | None = None
+    """From which queues; `None`: from all."""
+
+
+class Handed(msgspec.Struct, frozen=True):
+    """Hints of work that one listener alone was given: it owes an answer."""
+
+    entries: tuple[object, ...] = ()
+    """By which the channel knows them."""
+    hint: Hint = Hint()
+    """What they said."""
+
+    def __bool__(self) -> bool:
+        """Tell whether an answer is owed."""
+        return bool(self.entries)
+
+
+NOTHING_HANDED: Final = Handed()
 
 Listener = Callable[[Hint], None]
 """Called on the event loop that called `listen`, once for each hint or for several joined. Must not block or raise."""
@@ -49,8 +92,10 @@ Listener = Callable[[Hint], None]
 class Notifier(Protocol):
     """A channel for hints. One event loop, like a store's handle."""
 
-    async def listen(self, listener: Listener) -> None:
+    async def listen(self, listener: Listener, serving: Serving | None = None) -> None:
         """Begin to hear hints, also those of other processes. Returns once the channel is up, or is known to be down.
+
+        A channel may hand each hint of work to one alone of those who are `serving`; all others hear everything.
 
         A channel that breaks is brought up again by itself; whatever may have been missed meanwhile is made up for by one
         hint that says `anything`.
@@ -75,6 +120,21 @@ class Notifier(Protocol):
 
         It reaches other processes sooner than what is sent after the commit. Once committed, `hint` is called with `told`.
         """
+        ...
+
+    def heed(self) -> Handed:
+        """Return the hints of work that this handle's listener was given alone, and not answered yet: a claim begins.
+
+        A channel that tells everyone hands nothing to anyone.
+        """
+        ...
+
+    def answered(self, handed: Handed, *, more: bool) -> None:
+        """Say that the claim is over; `more`: jobs may be left for others, so everyone is to hear of them. Never raises."""
+        ...
+
+    def figures(self) -> Mapping[str, int]:
+        """Return what it counts of itself, by name; empty where that is nothing. From any thread."""
         ...
 
     async def close(self) -> None:

@@ -15,12 +15,14 @@ from holdfast.notify.channel import LOG, LONGEST_REST, Backoff, Channel
 from holdfast.notify.hub import Hub
 from holdfast.notify.joining import Gathered
 from holdfast.notify.line import Line
-from holdfast.notify.port import Hint
+from holdfast.notify.port import NOTHING_HANDED, Hint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.core.environment import Environment
     from holdfast.notify.hub import Mailbox
-    from holdfast.notify.port import Listener
+    from holdfast.notify.port import Handed, Listener, Serving
 
 TOGETHER: Final = 0.005
 """Seconds between two notifications of one handle: what is said in between goes out as one. Long enough to bound what a busy
@@ -131,7 +133,7 @@ class PostgresNotifier:
 
     # hearing
 
-    async def listen(self, listener: Listener) -> None:
+    async def listen(self, listener: Listener, serving: Serving | None = None) -> None:  # noqa: ARG002  all hear all
         """Begin to hear hints. Returns once the server has been reached or has failed to answer."""
         if self._closing:
             raise RuntimeError("this notifier is closed: it hears nothing any more")
@@ -288,7 +290,9 @@ class PostgresNotifier:
             await spare.close()
 
     def _payload(self, hint: Hint) -> str:
-        notification = Notification(hint.queues, hint.later, hint.jobs, hint.anything, hint.waiters, self._name)
+        notification = Notification(
+            hint.queues, hint.later, hint.jobs, hint.anything, hint.waiters, hint.priority, by=self._name
+        )
         payload = msgspec.json.encode(notification)
         if len(payload) > LARGEST_PAYLOAD:
             payload = msgspec.json.encode(Notification(anything=True, by=self._name))
@@ -297,6 +301,17 @@ class PostgresNotifier:
     def _drop(self, hint: Hint, error: Exception) -> None:
         self.dropped += 1
         LOG.debug("dropped %r: %r", hint, error)
+
+    def heed(self) -> Handed:
+        """Return nothing: everyone hears everything."""
+        return NOTHING_HANDED
+
+    def answered(self, handed: Handed, *, more: bool) -> None:
+        """Do nothing: others have heard."""
+
+    def figures(self) -> Mapping[str, int]:
+        """Return nothing."""
+        return {}
 
     async def close(self) -> None:
         """Send what is still waiting to be sent, within a second, and let go of the connections. Safe to call again."""

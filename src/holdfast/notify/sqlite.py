@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 from holdfast.notify.bell import stop_or_write
 from holdfast.notify.channel import Channel
 from holdfast.notify.hub import Hub
-from holdfast.notify.port import Hint
+from holdfast.notify.port import NOTHING_HANDED, Hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from holdfast.core.environment import Environment, Runner
     from holdfast.notify.bell import Stop
     from holdfast.notify.hub import Mailbox
-    from holdfast.notify.port import Listener
+    from holdfast.notify.port import Handed, Listener, Serving
 
 SHORTEST_REST: Final = 0.005
 LONGEST_REST: Final = 0.05
@@ -58,7 +58,7 @@ class SqliteNotifier:
         self._stop: Stop | None = None
         self._closed = False
 
-    async def listen(self, listener: Listener) -> None:
+    async def listen(self, listener: Listener, serving: Serving | None = None) -> None:  # noqa: ARG002  all hear all
         """Begin to hear hints, and to watch for commits of other processes: those are told as `anything`."""
         if self._closed:
             raise RuntimeError("this notifier is closed: it hears nothing any more")
@@ -89,6 +89,17 @@ class SqliteNotifier:
 
     def with_commit(self, hint: Hint) -> None:
         """Return nothing: the commit itself is noticed."""
+
+    def heed(self) -> Handed:
+        """Return nothing: everyone hears everything."""
+        return NOTHING_HANDED
+
+    def answered(self, handed: Handed, *, more: bool) -> None:
+        """Do nothing: others have heard."""
+
+    def figures(self) -> Mapping[str, int]:
+        """Return nothing."""
+        return {}
 
     async def close(self) -> None:
         """Deliver to its own listeners what has been sent, and let go of file and thread. Safe to call again."""

@@ -11,6 +11,7 @@ from holdfast.core.health import Pulse
 from holdfast.core.outcome import Released
 from holdfast.core.settle import settle
 from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable, UnknownWorker
+from holdfast.notify.port import NOTHING_HANDED
 from holdfast.runtime import counters as count
 from holdfast.runtime.service import wait_for_event
 from holdfast.runtime.weights import Turns
@@ -70,7 +71,7 @@ class Claimer:
         self._environment = base.environment
         self._backoff = base.outage.backoff()
         self._counters = base.counters
-        self._notifier = base.notifier
+        self.notifier = base.notifier
         self._room = room
         self._take = take
         self._held = held
@@ -92,6 +93,8 @@ class Claimer:
 
     def hinted(self, *, surely: bool = False) -> None:
         """Have it look: there may be work, or `surely` was a moment ago."""
+        if self._stop.is_set():
+            self._leave_to_others()
         self._look = True
         self._hinted = self._hinted or surely
         self._wake.set()
@@ -117,6 +120,7 @@ class Claimer:
                 self._look = True
             room = self._room() if self.enabled else 0
             if room <= 0:
+                self._leave_to_others()
                 self.pulse.waits()
                 await self._wake.wait()
                 continue
@@ -131,6 +135,7 @@ class Claimer:
                 self._look = self._hinted = False
                 next_look, next_heed = now + self._pause_between_looks(), now + HEED
             hurry = hinted and not more
+            handed = self.notifier.heed() if look else NOTHING_HANDED
             try:
                 taken = await self._claim(min(room, MOST_AT_ONCE), look=look, hurry=hurry)
             except (StoreUnavailable, SchemaError) as error:
@@ -142,6 +147,8 @@ class Claimer:
                 self._look = more = True
                 await wait_for_event(self._stop, REST_AFTER_ERROR)
                 continue
+            if handed:
+                self.notifier.answered(handed, more=not 0 < taken < room)
             more = taken > 0
             self._hinted = self._hinted and not more  # what it hinted at may be what was just taken
             if look and hinted and not taken:
@@ -154,8 +161,14 @@ class Claimer:
                 self.pulse.rest = self._claims.delay
                 await wait_for_event(self._stop, self._claims.delay)
         self.pulse.waits()
+        self._leave_to_others()
         if self._unsure:
             await self._last_give_back()
+
+    def _leave_to_others(self) -> None:
+        """Have others hear of work that this worker alone was told of, and cannot take."""
+        if handed := self.notifier.heed():
+            self.notifier.answered(handed, more=True)
 
     async def _last_give_back(self) -> None:
         try:
@@ -164,7 +177,7 @@ class Claimer:
             logger.warning("leases whose claim was never answered could not be given back, and will lapse: %s", error)
 
     def _pause_between_looks(self) -> float:
-        seconds = self._claims.poll if self._notifier.healthy else self._claims.poll_unhinted
+        seconds = self._claims.poll if self.notifier.healthy else self._claims.poll_unhinted
         if self.idle:  # what is left to others for a while is to be seen when that is over
             seconds = min(seconds, POLL_BESIDE_IDLE)
         return seconds * (0.9 + 0.2 * self._environment.random())

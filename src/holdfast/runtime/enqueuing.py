@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.core.job import OnConflict
 from holdfast.errors import BadJob, KeyBusy, QueueFull, StoreUnavailable
-from holdfast.notify.port import Hint
+from holdfast.notify.port import USUAL_PRIORITY, Hint
 from holdfast.store.port import Enqueue, Notice
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def hint_of(jobs: Sequence[NewJob], answers: Sequence[Enqueued], *, unseen: bool
     created = []
     queues = set()
     plain = not unseen
+    usual = True
     existing = Enqueue.EXISTING  # an enum takes its time to find a member
     # a loop, and each job looked at once: this is done for every batch
     for job, answer in zip(jobs, answers, strict=True):
@@ -160,8 +161,13 @@ def hint_of(jobs: Sequence[NewJob], answers: Sequence[Enqueued], *, unseen: bool
             queues.add(job.queue)
             if job.delay or job.run_at is not None or job.after:
                 plain = False
+            if job.priority != USUAL_PRIORITY:
+                usual = False
+    priority = None if usual else max(job.priority for job in created)
+    if priority == USUAL_PRIORITY:
+        priority = None
     if plain:
-        return Hint(frozenset(queues))
+        return Hint(frozenset(queues), priority=priority)
     return Hint(
         # a waiter is ready at once where all it was to wait for had ended, and so is a job whose time has passed
         frozenset(job.queue for job in created if not job.delay),
@@ -169,6 +175,7 @@ def hint_of(jobs: Sequence[NewJob], answers: Sequence[Enqueued], *, unseen: bool
         waiters=unseen and any(job.after or (job.unique and job.unique.on_conflict is not OnConflict.SKIP) for job in created),
         # who makes a waiter locks its blockers for a moment, and a claim passes over what is locked: it may look again
         anything=any(job.after for job in created),
+        priority=priority,
     )
 
 

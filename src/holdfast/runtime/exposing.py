@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 
+from holdfast.core.breaker import BREAKER, TRANSITIONS
 from holdfast.runtime import counters as count
 
 if TYPE_CHECKING:
@@ -26,6 +27,17 @@ COUNTED: Final = {
     count.SETTLED: ("event", "Attempts that a worker ended."),
 }
 """What workers count, with the name of its label."""
+THROUGH_REDIS: Final = {
+    TRANSITIONS: ("to", "How often the breaker around Redis entered each phase."),
+    "redis_sent": ("", "Hints that Redis took."),
+    "redis_fell_back": ("", "Hints that Redis did not take."),
+    "redis_received": ("", "Hints of work that a worker alone was given."),
+    "redis_handed_on": ("", "Those of them after which the others had to be told too."),
+    "redis_reclaimed": ("", "Hints of work that another worker had been given, and did not answer for."),
+    "redis_healed": ("", "How often a stream or its group was found gone, and made again."),
+    "redis_sweeps": ("", "Looks for work that Redis may have lost."),
+}
+"""The same of those who use Redis, workers and servers."""
 LEVELS: Final = {
     count.CONCURRENT: "Jobs that a worker runs now.",
     count.HINTED: "Whether hints of other processes reach a worker; 0: it finds new jobs by polling alone.",
@@ -65,6 +77,8 @@ def told(metrics: Iterable[Metric], accept: str) -> tuple[bytes, str]:
 def counted(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
     """Go through the metrics of workers, given what each of them counted by its name."""
     yield from _families("worker", COUNTED, LEVELS, counts)
+    if redis := {worker: own for worker, own in counts.items() if BREAKER in own}:
+        yield from _through_redis(redis)
 
 
 def managed(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
@@ -86,6 +100,20 @@ def _families(
             if name in own:
                 level.add_metric([one], own[name])
         yield level
+
+
+def _through_redis(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+    breaker = GaugeMetricFamily(
+        f"holdfast_{BREAKER}", "The breaker around Redis: 0 is closed, 1 half-open, 2 open.", labels=["worker"]
+    )
+    for worker, own in counts.items():
+        breaker.add_metric([worker], own[BREAKER])
+    yield breaker
+    for name, (label, text) in THROUGH_REDIS.items():
+        family = CounterMetricFamily(f"holdfast_{name}", text, labels=["worker", label] if label else ["worker"])
+        for worker, own in counts.items():
+            _add(family, worker, own, name, label)
+        yield family
 
 
 def _add(family: CounterMetricFamily, worker: str, counts: Mapping[str, int], name: str, label: str) -> None:

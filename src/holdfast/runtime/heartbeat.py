@@ -244,6 +244,8 @@ class Heartbeat:
         if now < self._beat_at:
             return
         self._counters.level(count.HINTED, int(self._notifier.healthy))
+        for name, value in self._notifier.figures().items():
+            self._counters.level(name, value)
         counters = msgspec.json.encode(self._counters.snapshot()).decode()
         try:
             signal = await store.beat(Beat(worker=self._worker.id, counters=counters))

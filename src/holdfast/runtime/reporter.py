@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.health import Pulse
 from holdfast.errors import SchemaError, StaleLease, StoreUnavailable
+from holdfast.notify.port import SHOWN
 from holdfast.runtime import counters as count
 from holdfast.store.port import Checkpoint, LogLine, Progress, Settled, StageMark
 
@@ -39,6 +40,7 @@ class Reporter:
     def __init__(self, base: Base, lost: Callable[[Lease], None]) -> None:
         self.pulse = Pulse("reporter")
         self._store = base.store
+        self._notifier = base.notifier
         self.environment = base.environment
         self._backoff = base.outage.backoff()
         self._counters = base.counters
@@ -163,6 +165,7 @@ class Reporter:
                 if not future.done():
                     future.set_exception(error)
             raise
+        self._notifier.hint(SHOWN)
         for (checkpoint, future), answer in zip(checkpoints, answers, strict=True):
             if future.done():
                 continue

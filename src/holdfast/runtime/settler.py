@@ -10,7 +10,7 @@ from holdfast.core.health import Pulse
 from holdfast.core.outcome import Failed
 from holdfast.core.states import Event
 from holdfast.errors import BadJob, HoldfastError, KeyBusy, SchemaError, StoreUnavailable
-from holdfast.notify.port import Hint
+from holdfast.notify.port import SHOWN, Hint
 from holdfast.runtime import counters as count
 from holdfast.runtime.service import wait_for_event
 from holdfast.runtime.settling import (
@@ -199,8 +199,7 @@ class Settler:
         if succeeded:
             self._counters.add(count.SETTLED, len(succeeded), label=Event.SUCCEED)
             self._figures.succeeded(succeeded, now)
-        if hint:
-            self._notifier.hint(hint)
+        self._notifier.hint(hint or SHOWN)
         return over
 
     def _refused(self, attempt: Attempt, settlement: Settlement) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.health import BOUND, Check, Health, WorkerHealth, moves
+from holdfast.core.health import BOUND, Check, Health, WorkerHealth, moves, redis_check
 from holdfast.runtime.watchdog import BLOCKED_AFTER
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ class Vitals:
         yield Check("registered", ok=self.registered, detail="" if self.registered else self.stage.value)
         yield self._store()
         yield self._claims()
+        if self._claimer is not None and (redis := redis_check(self._claimer.notifier.figures())) is not None:
+            yield redis
 
     def _claims(self) -> Check:
         if self.stage is not Stage.WORKING:

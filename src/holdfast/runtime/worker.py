@@ -17,6 +17,7 @@ from holdfast.core.abort import AbortReason
 from holdfast.core.redact import redact
 from holdfast.core.spans import span
 from holdfast.errors import BadSetting, HoldfastError
+from holdfast.notify.port import SHOWN, Serving
 from holdfast.runtime.attempt import STOP_GRACE
 from holdfast.runtime.base import Base
 from holdfast.runtime.claimer import Claimer, Claims
@@ -232,9 +233,10 @@ class RunningWorker:
         outage.heard()
         self._vitals.registered = True
         self._make_parts(entries)
-        await notifier.listen(self._hinted)
+        await notifier.listen(self._hinted, Serving(options.queues))
         await self._run_parts()
         self._vitals.stage = Stage.WORKING
+        notifier.hint(SHOWN)
         self._tell("worker_started")
         logger.info("%s", self._greeting())
         if self._world.remote and any(task.options_declared.cron is not None for task in self._world.tasks.values()):

@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import Route
 
-from holdfast.core.health import Check, Health
+from holdfast.core.health import Check, Health, redis_check
 from holdfast.core.states import State
 from holdfast.errors import HoldfastError, SchemaError
 from holdfast.server.alerts.delivering import delivers
@@ -80,7 +80,8 @@ class Probes:
     async def ready(self, request: Request) -> Response:
         """Tell whether the store answers and the loops move; and figures to those who may look."""
         checks, figures = await self._latest()
-        health = Health.of([*checks, *self._moving()])
+        redis = redis_check(self._context.notifier.figures())
+        health = Health.of([*checks, *([] if redis is None else [redis]), *self._moving()])
         if figures is not None and not await self._may_look(request):
             figures = None
         return _answer(Ready(health.ok, health.checks, figures), ok=health.ok)

@@ -41,6 +41,7 @@ def metrics_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]
         try:
             queues = _checked(await context.door.principal(request)).queues
             own = {} if keeping is None else keeping.counters.snapshot()
+            own |= context.notifier.figures()
             timeout = context.settings.page_timeout
             text, kind = await exposition(context.store, request.headers.get("accept", ""), own, timeout, queues=queues)
         except Exception as error:  # noqa: BLE001  told in one shape, as everywhere

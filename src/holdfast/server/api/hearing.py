@@ -89,5 +89,5 @@ class Hearing:
             self._ears.discard(ear)
 
     def _heard(self, hint: Hint) -> None:
-        for ear in self._ears:
+        for ear in self._ears if hint else ():  # what only people look at is not for those who wait for work
             ear.tell(hint)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.core.breaker import LEVELS, Phase
 from holdfast.core.states import State
 from holdfast.server.principal import Right
 from holdfast.server.ui.frame import Problem
@@ -68,6 +69,8 @@ class Shown:
     jobs: list[JobView]
     queues: tuple[str, ...] | None
     """`None`: all."""
+    redis: str
+    """What is to be said of its Redis."""
 
 
 async def workers(visit: Visit) -> Response:
@@ -83,7 +86,7 @@ async def workers(visit: Visit) -> Response:
         section="workers",
         now=await visit.store.now(),
         workers=[
-            Shown(view, [jobs[job_id] for job_id in view.jobs[:SHOWN_JOBS] if job_id in jobs], _queues(view))
+            Shown(view, [jobs[job_id] for job_id in view.jobs[:SHOWN_JOBS] if job_id in jobs], _queues(view), _redis(view))
             for view in wanted[:SHOWN]
         ],
         more=max(0, len(wanted) - SHOWN),
@@ -159,6 +162,21 @@ class _Info(msgspec.Struct, frozen=True):
     """What a worker says of itself, as far as it is shown."""
 
     queues: list[str] | None = None
+
+
+class _Counts(msgspec.Struct, frozen=True):
+    """What a worker counts, as far as it is shown."""
+
+    redis_breaker: int = 0
+
+
+def _redis(view: WorkerView) -> str:
+    """Return what is to be said of a worker's Redis; nothing while it answers, or is not used."""
+    try:
+        level = msgspec.json.decode(view.counters, type=_Counts).redis_breaker
+    except msgspec.MsgspecError:
+        return ""
+    return next((f"Redis: {phase}" for phase, number in LEVELS.items() if number == level and phase is not Phase.CLOSED), "")
 
 
 def _queues(view: WorkerView) -> tuple[str, ...] | None:

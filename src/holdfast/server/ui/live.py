@@ -32,7 +32,7 @@ SHORTEST: Final = 0.25
 """Seconds between two looks, however many hints come."""
 SUMMED: Final = (State.READY, State.RUNNING, State.FAILED)
 LONGEST: Final = 1.0
-"""Seconds after which it looks without a hint: progress and logs bring none."""
+"""Seconds after which it looks without a hint: progress and logs bring none, but through Redis."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +155,7 @@ class Live:
                 await looking
 
     def _heard(self, hint: Hint) -> None:
-        if hint and self._looking is not None:
+        if (hint or hint.shown) and self._looking is not None:
             self._woken.set()
 
     async def _keep_looking(self) -> None:
