@@ -360,8 +360,7 @@ def serves_task(worker: WorkerView, task: str) -> bool:
 
 def serves_queue(worker: WorkerView, queue: str) -> bool:
     """Tell whether a worker serves a queue; one that does not say which serves all."""
-    queues = _info(worker).queues
-    return queues is None or queue in queues
+    return worker.queues is None or queue in worker.queues
 
 
 class _Info(msgspec.Struct, frozen=True):
@@ -369,7 +368,6 @@ class _Info(msgspec.Struct, frozen=True):
 
     tasks: list[str] | None = None
     more_tasks: int = 0
-    queues: list[str] | None = None
     outside: list[str] = []
 
 

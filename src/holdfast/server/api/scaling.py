@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from holdfast.core.replicas import replicas
 from holdfast.core.states import State
 from holdfast.server.principal import Right
@@ -59,16 +57,4 @@ def _claims(view: WorkerView) -> bool:
 
 def _serves(view: WorkerView, queues: Collection[str] | None) -> bool:
     """Tell whether a worker serves one of these queues, as far as it says: what it does not say, it may serve."""
-    if queues is None:
-        return True
-    try:
-        own = msgspec.json.decode(view.worker.info, type=_Info).queues
-    except msgspec.MsgspecError:  # written by whoever has a worker's key
-        return True
-    return own is None or not own.isdisjoint(queues)
-
-
-class _Info(msgspec.Struct):
-    """What workers of Holdfast say of themselves."""
-
-    queues: frozenset[str] | None = None
+    return queues is None or view.queues is None or not set(queues).isdisjoint(view.queues)

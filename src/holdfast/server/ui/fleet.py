@@ -86,7 +86,7 @@ async def workers(visit: Visit) -> Response:
         section="workers",
         now=await visit.store.now(),
         workers=[
-            Shown(view, [jobs[job_id] for job_id in view.jobs[:SHOWN_JOBS] if job_id in jobs], _queues(view), _redis(view))
+            Shown(view, [jobs[job_id] for job_id in view.jobs[:SHOWN_JOBS] if job_id in jobs], view.queues, _redis(view))
             for view in wanted[:SHOWN]
         ],
         more=max(0, len(wanted) - SHOWN),
@@ -140,8 +140,8 @@ async def _steered(visit: Visit) -> WorkerView:
     """Return the worker of the path, or refuse who may not steer every queue that it works on."""
     visit.need(Right.STEER)
     view = await _worker(visit)
-    queues = _queues(view)
-    if visit.who.queues is not None and (queues is None or not visit.who.queues.issuperset(queues)):
+    own = visit.who.queues
+    if own is not None and (view.queues is None or not own.issuperset(view.queues)):
         raise Problem(
             HTTPStatus.FORBIDDEN,
             f"{visit.who.name} may steer some queues, and {view.worker.name} works on others too.",
@@ -158,12 +158,6 @@ async def _worker(visit: Visit) -> WorkerView:
     raise Problem(HTTPStatus.NOT_FOUND, "There is no such worker.", "The page of the workers shows those that are known.")
 
 
-class _Info(msgspec.Struct, frozen=True):
-    """What a worker says of itself, as far as it is shown."""
-
-    queues: list[str] | None = None
-
-
 class _Counts(msgspec.Struct, frozen=True):
     """What a worker counts, as far as it is shown."""
 
@@ -177,11 +171,3 @@ def _redis(view: WorkerView) -> str:
     except msgspec.MsgspecError:
         return ""
     return next((f"Redis: {phase}" for phase, number in LEVELS.items() if number == level and phase is not Phase.CLOSED), "")
-
-
-def _queues(view: WorkerView) -> tuple[str, ...] | None:
-    try:
-        queues = msgspec.json.decode(view.worker.info, type=_Info).queues
-    except msgspec.MsgspecError:  # any program may register one
-        return None
-    return None if queues is None else tuple(queues)

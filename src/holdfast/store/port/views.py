@@ -203,6 +203,12 @@ class WorkerState(StrEnum):
     """A person has disabled it: it claims nothing."""
 
 
+class _Said(msgspec.Struct, frozen=True):
+    """What a worker says of itself, as far as everybody wants to know it."""
+
+    queues: tuple[str, ...] | None = None
+
+
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as people see it."""
 
@@ -220,6 +226,14 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[UUID, ...] = ()
     """The jobs it holds, at most a hundred."""
     counters: str = "{}"
+
+    @property
+    def queues(self) -> tuple[str, ...] | None:
+        """The queues that it says it serves; `None`: all of them, or it does not say. Any program may register one."""
+        try:
+            return msgspec.json.decode(self.worker.info, type=_Said).queues
+        except msgspec.MsgspecError:
+            return None
 
     @property
     def manages(self) -> bool:
