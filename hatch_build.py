@@ -1,7 +1,7 @@
-"""Fetches what the dashboard is made of and is not ours, when Holdfast is built or installed from its source.
+"""Fetches what the pages are made of and is not ours, when Holdfast is built or installed from its source.
 
 Nothing of others is kept in the repository: each package is pinned here by name, version and the SHA-512 that npm publishes for
-it, fetched from the registry, checked, and what is needed of it put into `server/ui/static/vendor` together with its licence.
+it, fetched from the registry, checked, and what is needed of it put into a folder `static/vendor` together with its licence.
 Where the files are there already, as in a source distribution, nothing is fetched.
 """
 
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 VENDOR = Path("src/holdfast/server/ui/static/vendor")
+MEDIA = Path("src/holdfast_media/web/static/vendor")
 REGISTRY = "https://registry.npmjs.org"
 TIMEOUT = 60.0
 TRIES = 3
@@ -32,6 +33,7 @@ class Package(NamedTuple):
     integrity: str
     files: dict[str, tuple[str, ...]]
     """By the name it is kept under: the files of the package that it is made of."""
+    folder: Path = VENDOR
 
 
 PACKAGES = (
@@ -55,8 +57,20 @@ PACKAGES = (
             "uplot.LICENSE.txt": ("LICENSE",),
         },
     ),
+    Package(
+        name="hls.js",
+        version="1.7.4",
+        integrity="sha512-3GlxGdPvT2YHvQYOt+yOzT/DEior/qJVNIylHA77kgeoBTdQQqi70GwefNEUmHQeNGyjC8U62+bruqW/Tpm+tg==",
+        files={
+            "hls.js": ("dist/hls.min.js",),  # the light one cannot play sound that is a playlist of its own
+            "hls.LICENSE.txt": ("LICENSE",),
+        },
+        folder=MEDIA,
+    ),
 )
 KEPT = {
+    "hls.LICENSE.txt": "bddf7c26f1f7ea4515ab67b1606c1563d1a761aaf68af1f46cdc515b275eb707",
+    "hls.js": "a34c7af28252f8cdb13dc4189ba5790920386780c9cbdccfb028f168984d02e4",
     "htmx.LICENSE.txt": "096ff3c9ceea6df46491b0d04e4a9dca7b4be87b1b7f0b7c08a8aea08a0ffb40",
     "htmx.js": "f660858da3f51d614f35fa8da506f984a1ae8435dd340b594544d7449fcae3b5",
     "uplot.LICENSE.txt": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
@@ -77,8 +91,8 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
 def fetch(root: Path) -> None:
     """Put the files of all packages in place, below the folder of the project. Raises `RuntimeError`, saying what to do."""
-    folder = root / VENDOR
     for package in PACKAGES:
+        folder = root / package.folder
         if all(_digest(folder / name) == KEPT[name] for name in package.files):
             continue
         members = _members(_checked(package, _download(package)))

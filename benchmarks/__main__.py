@@ -13,6 +13,7 @@ usage: ./dev bench [COMMAND] [OPTIONS]
   pages      how long the server takes for each page of the dashboard, with five million jobs behind it
   dispatch   how long a job takes to start, told of through PostgreSQL, through Redis, or both
   serving    hundreds of remote workers on one server, and hundreds of open pages that nobody reads
+  limits     what limits by key cost, and whether they hold, with several processes
   charts     draw docs/images/performance-*.svg from benchmarks/results/
   page       write docs/performance.md from benchmarks/results/
   full       all from peers to page: what the page is made of
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 
 FULL = ("growth", "bloat", "leases", "memory", "cost", "charts", "page")
 """Commands that are modules of their own, in the order in which `full` runs them."""
-ELSEWHERE = (*FULL, "pages", "dispatch", "serving")
+ELSEWHERE = (*FULL, "pages", "dispatch", "serving", "limits")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ import inspect
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,12 +122,14 @@ def examples(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         for name in EXAMPLES
     }
     yield started
     for process in started.values():
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with what it has started: one that hangs would leave that behind
         process.communicate()
     redis.stop()
 

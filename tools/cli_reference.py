@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from holdfast.cli.commands import COMMANDS, GROUPS, build
+from holdfast.cli.contributed import TEXTS, contributions
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
 WIDTH = 100
@@ -58,6 +59,11 @@ def page() -> str:
             shown.add(group)
             parts.append(f"## holdfast {group}\n\n{GROUPS[group]}\n")
         parts.append(_section(f"holdfast {command}", command.split(), level="###" if group else "##"))
+    for name, contribution in contributions().items():
+        if name not in TEXTS:  # of a package that happens to be installed here
+            continue
+        parts.append(f"## holdfast {name}\n\n{contribution.text}\n")
+        parts += [_section(f"holdfast {name} {command}", [name, command], level="###") for command in contribution.commands()]
     return "\n".join(parts)
 
 

@@ -81,6 +81,16 @@ ROWS: Final = dict(
             "SQLite: a busy file, a kill inside a write, a fork, a copy",
             "the file stays whole, and nothing acknowledged is lost",
         ),
+        _row(
+            "28",
+            "Redis is flushed, killed, restarted, frozen, slowed, evicting or full",
+            "hints are lost and jobs are not; they are found within the sweep (5 s)",
+        ),
+        _row(
+            "29",
+            "Redis tells of a job twice, or of one that somebody runs",
+            "the claim in the database decides: nothing runs twice",
+        ),
         _row("30", "a job that kills whoever runs it", "an attempt each, then it is put away; neighbours are unharmed"),
         _row("31", "arguments that no store can keep", "refused at enqueue, alike on every store"),
         _row("32", "a result or an error that cannot be stored", "the job ends as documented, and the worker lives"),
@@ -95,6 +105,9 @@ ROWS: Final = dict(
             "unstarted jobs go back at no cost, outcomes are written",
         ),
         _row("42", "connected to a replica", "refused, with what to do"),
+        _row(
+            "43", "an uploaded archive climbs out, links out, or is a bomb", "nothing outside its folder, and its limits hold"
+        ),
     ]
 )
 """By number."""

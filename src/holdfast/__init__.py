@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.core.abort import AbortReason
     from holdfast.core.classify import Verdict
+    from holdfast.core.limits import LimitName, LimitRule
     from holdfast.core.retry import Retry
     from holdfast.core.states import State
     from holdfast.errors import (
@@ -39,13 +40,14 @@ if TYPE_CHECKING:
         TransactionTooLong,
         UnknownWorker,
     )
-    from holdfast.store.port import BlockerView, ChainPage, ChainView, EventView, JobView, LogView, Retention
+    from holdfast.store.port import BlockerView, ChainPage, ChainView, EventView, JobView, LimitView, LogView, Retention
     from holdfast.tasks.bound import Call
     from holdfast.tasks.chain import Chain
     from holdfast.tasks.command import Command, CommandResult
     from holdfast.tasks.context import Job
     from holdfast.tasks.group import Group
     from holdfast.tasks.handle import Handle
+    from holdfast.tasks.limiting import Limit
     from holdfast.tasks.report import Completion, Report
     from holdfast.tasks.task import Task
     from holdfast.tasks.transaction import BlockingTransaction, JobTransaction
@@ -56,6 +58,8 @@ _HOMES = {
     "Holdfast": "app",
     "AbortReason": "core.abort",
     "Verdict": "core.classify",
+    "LimitName": "core.limits",
+    "LimitRule": "core.limits",
     "Retry": "core.retry",
     "State": "core.states",
     "BlockerView": "store.port",
@@ -63,6 +67,7 @@ _HOMES = {
     "ChainView": "store.port",
     "EventView": "store.port",
     "JobView": "store.port",
+    "LimitView": "store.port",
     "LogView": "store.port",
     "Retention": "store.port",
     "Call": "tasks.bound",
@@ -72,6 +77,7 @@ _HOMES = {
     "Job": "tasks.context",
     "Group": "tasks.group",
     "Handle": "tasks.handle",
+    "Limit": "tasks.limiting",
     "Completion": "tasks.report",
     "Report": "tasks.report",
     "Task": "tasks.task",
@@ -113,6 +119,10 @@ __all__ = [
     "JobTransaction",
     "JobView",
     "KeyBusy",
+    "Limit",
+    "LimitName",
+    "LimitRule",
+    "LimitView",
     "LogView",
     "MissingExtra",
     "NotAllowed",

@@ -29,6 +29,8 @@ OWN_FILE: Final = "holdfast.toml"
 SHARED_FILE: Final = "pyproject.toml"
 WORKERS: Final = "workers"
 """The table of the file that says how workers are run."""
+OTHERS: Final = frozenset({"media"})
+"""Tables of applications on Holdfast, which read them themselves."""
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 DISPATCH: Final = ("database", "redis", "hybrid")
 LOG_FORMATS: Final = ("console", "json")
@@ -106,6 +108,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_canceled: float | None = 7 * DAY
     retention_signals: float | None = 30 * DAY
     """Seconds a signal is kept once it was emitted; `None`: for ever."""
+    retention_enqueues: float | None = 30 * DAY
+    """Seconds the audit log keeps lines about enqueues; `None`: for ever, as all others."""
     alerts: Mapping[str, Mapping[str, object]] = {}
     """Where a server sends alerts: tables of `url`, `secret`, `events`, `form`, `cooldown`, `allow_private`, by name."""
     server: str | None = None
@@ -132,6 +136,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             failed=self.retention_failed,
             canceled=self.retention_canceled,
             signals=self.retention_signals,
+            enqueues=self.retention_enqueues,
         )
 
 
@@ -279,6 +284,8 @@ def _located(table: Mapping[str, object], text: str, file: str, *, header: str) 
     found: dict[str, tuple[object, str]] = {}
     for key, value in table.items():
         origin = f"{file}{_line(text, key, header)}"
+        if key in OTHERS and isinstance(value, dict):
+            continue
         if key == WORKERS:
             inside = f"{header}.{WORKERS}".lstrip(".")
             for name, said in _workers(value, text, file, header=inside).items():
@@ -486,6 +493,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "retention_failed": _retention,
     "retention_canceled": _retention,
     "retention_signals": _retention,
+    "retention_enqueues": _retention,
     "alerts": _tables,
     "server": _text,
     "key": _text,

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.core.limits import LimitKind, rate_text
 from holdfast.core.spans import ago, span
 from holdfast.core.states import TERMINAL, Event, State
 from holdfast.errors import CENTURY
 from holdfast.store.port import PartState, WorkerState
+from holdfast.throttling import may_be_held, used_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from holdfast.store.port import AttemptView, ChainView, EventView, JobView, Part, QueueView, Stats, Store, WorkerView
+    from holdfast.core.limits import LimitName
+    from holdfast.store.port import (
+        AttemptView,
+        ChainView,
+        EventView,
+        JobView,
+        LimitView,
+        Part,
+        QueueView,
+        Stats,
+        Store,
+        WorkerView,
+    )
 
 GONE: Final = frozenset({WorkerState.OFFLINE, WorkerState.DISABLED})
 WAIT: Final = "wait:"
@@ -53,6 +68,8 @@ class Situation:
     signals: Sequence[str] = ()
     """The signals that a suspended job waits for."""
     suspended: bool = False
+    limits: Sequence[LimitView] = ()
+    """Of a ready job: those over it that are used up."""
     stats: Stats
     moment: Callable[[datetime], str]
     """How a time is written."""
@@ -76,6 +93,7 @@ async def look(store: Store, view: JobView, moment: Callable[[datetime], str]) -
         last=attempts[-1] if attempts else None,
         signals=[part.name.removeprefix(WAIT) for part in parts if _awaited(part)],
         suspended=suspended,
+        limits=used_up(view, await store.limits(view.limits_over)) if may_be_held(view) else [],
         stats=await store.stats(),
         moment=moment,
     )
@@ -95,6 +113,7 @@ def reasons(situation: Situation) -> list[Reason]:
         found.append(_suspended(situation) if situation.suspended else _scheduled(situation))
     if situation.queue is not None and situation.queue.paused_at is not None:
         found.append(_paused(situation.queue, situation.now))
+    found += [_throttled(situation, limit) for limit in situation.limits]
     found += _served(situation)
     if view.start_by is not None:
         left = (view.start_by - situation.now).total_seconds()
@@ -250,6 +269,39 @@ def _paused(queue: QueueView, now: datetime) -> Reason:
     )
 
 
+def _throttled(situation: Situation, limit: LimitView) -> Reason:
+    rule, room = limit.rule, limit.room
+    whose = limit.override_by or limit.override is not None
+    by = f"; set {ago(limit.override_at, situation.now)}{_by(limit.override_by)}" if whose and limit.override_at else ""
+    change = f"holdfast limits set {chosen(limit.name)}"
+    if rule is not None and rule.most is not None and limit.running >= rule.most:
+        running = f"{limit.running} of {rule.most} run" if rule.most else "it lets none run"
+        fix = f"wait until one ends, or raise it: {change} --most {max(1, rule.most * 2)}"
+        return Reason(code="throttled", text=f"the limit of its {named(limit.name)} is used up: {running}{by}", fix=fix)
+    left = 0.0 if room is None else room.again(situation.view.policy.cost)
+    rate = "" if rule is None or rule.rate is None else f" of {rate_text(rule.rate)}"
+    text = f"the rate{rate} of its {named(limit.name)} is used up: there is room in about {span(left)}{by}"
+    return Reason(code="throttled", text=text, fix=f"wait, or raise it: {change} --rate N")
+
+
+def _by(who: str) -> str:
+    return f" by {who}" if who else ""
+
+
+def named(name: LimitName) -> str:
+    """Return which limit it is, in words."""
+    if name.kind is LimitKind.KEY:
+        return f"scope {name.name!r}" if name.key is None else f"key {name.key!r} in {name.name!r}"
+    return f"{name.kind} {name.name!r}"
+
+
+def chosen(name: LimitName) -> str:
+    """Return the options by which the command line names a limit."""
+    option = "--scope" if name.kind is LimitKind.KEY else f"--{name.kind}"
+    key = "" if name.key is None else f" --key {shlex.quote(name.key)}"
+    return f"{option} {shlex.quote(name.name)}{key}"
+
+
 # --- who would run it ---------------------------------------------------------------------------------------------------
 
 
@@ -315,7 +367,7 @@ def _served(situation: Situation) -> list[Reason]:
 
 def _busy(situation: Situation, able: Sequence[WorkerView]) -> list[Reason]:
     view = situation.view
-    if view.state is not State.READY or view.paused:
+    if view.state is not State.READY or view.paused or situation.limits:
         return []
     ahead = max(0, situation.stats.count(State.READY, queue=view.queue) - 1)
     silent = all(_silence(one, situation.now) > SILENT for one in able)

@@ -168,7 +168,11 @@ async def test_what_is_preferred_is_shown_apart_from_what_is_required(app: Holdf
 
 async def test_real_workers_give_way_and_step_in(app: Holdfast, encode: Any) -> None:
     """The plain one, which hears of the other by its heartbeat, leaves jobs alone until that one is gone."""
-    async with app.worker(name="plain") as plain:
+
+    @app.task(requires={"plain"})
+    async def note() -> None: ...
+
+    async with app.worker(name="plain", capabilities={"plain"}) as plain:
         async with app.worker(name="able", capabilities={"gpu"}):
 
             async def heard() -> bool:
@@ -177,6 +181,8 @@ async def test_real_workers_give_way_and_step_in(app: Holdfast, encode: Any) -> 
                 return plain._claimer.idle == {"gpu"}
 
             await until(heard)
+            # what it asked for before it heard has been answered when this is done
+            await (await note.enqueue()).result(timeout=WAIT)
             handles = [await encode.enqueue() for _ in range(5)]
             for handle in handles:
                 await handle.result(timeout=WAIT)

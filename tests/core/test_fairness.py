@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.fairness import AGING_TURN, Head, order
+from holdfast.core.fairness import AGING_TURN, Head, Shares, order
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -88,3 +89,73 @@ def test_the_first_lane_is_the_most_urgent_or_the_oldest(lanes: list[Head], turn
         assert first.ready_at == min(one.ready_at for one in lanes)
     else:
         assert first.priority == max(one.priority for one in lanes)
+
+
+# --- shares -----------------------------------------------------------------------------------------------------------------
+
+
+def keyed(lane: int, weight: float = 1.0, second: float = 0, *, priority: int = 5, queue: str = "a") -> Head:
+    return Head(lane, priority, START + timedelta(seconds=second), queue, weight=weight)
+
+
+def drawn(shares: Shares, lanes: list[Head], limit: int, claims: int) -> Counter[int]:
+    """Return how many jobs each lane gives over some claims, when none of them is ever empty."""
+    given: Counter[int] = Counter()
+    for turn in range(claims):
+        left = limit
+        # who was given less waits longer
+        aged = [one._replace(ready_at=START + timedelta(seconds=given[one.lane] / (one.weight or 1))) for one in lanes]
+        for one, quota in shares.spread(order(aged, turn), limit, turn):
+            jobs = min(left, quota)
+            given[one.lane] += jobs
+            left -= jobs
+            shares.took(one.lane, jobs, limit)
+    return given
+
+
+def test_without_keys_every_lane_may_give_all_that_is_asked_for() -> None:
+    lanes = [head(1, 5, 1), head(2, 5, 2)]
+    assert Shares().spread(lanes, 7, 0) == [(lanes[0], 7), (lanes[1], 7)]
+
+
+def test_the_keys_of_a_queue_stand_together_where_the_first_of_them_stands() -> None:
+    lanes = [keyed(1, second=1), head(2, 5, 2, "a"), keyed(3, second=3), keyed(4, second=4, queue="b")]
+    assert [one.head.lane for one in Shares().spread(lanes, 4, 0)] == [1, 3, 2, 4]
+
+
+def test_keys_of_a_lower_priority_take_no_turn_with_those_of_a_higher_one() -> None:
+    shares = Shares().spread(order([keyed(1, priority=2), keyed(2, priority=8)], 0), 4, 0)
+    assert [(one.head.lane, one.quota) for one in shares] == [(2, 4), (1, 4)]
+
+
+@given(
+    weights=st.lists(st.integers(1, 9), min_size=2, max_size=12),
+    limit=st.integers(1, 30),
+)
+def test_over_many_claims_each_key_gets_its_share(weights: list[int], limit: int) -> None:
+    lanes = [keyed(number, weight, number) for number, weight in enumerate(weights, start=1)]
+    claims = 400
+    given = drawn(Shares(), lanes, limit, claims)
+    total = sum(weights)
+    assert given.total() == claims * limit
+    for number, weight in enumerate(weights, start=1):
+        due = claims * limit * weight / total
+        # what the aging turns give the oldest is paid back, but for what is under way
+        assert abs(given[number] - due) <= 2 * limit + len(weights), (number, given, due)
+
+
+def test_a_key_that_had_nothing_saves_nothing_up() -> None:
+    shares = Shares()
+    drawn(shares, [keyed(1)], 10, 50)
+    given = drawn(shares, [keyed(1), keyed(2, second=1)], 10, 4)
+    assert given == {1: 20, 2: 20}
+
+
+def test_a_key_that_was_held_back_makes_up_for_two_claims_and_no_more() -> None:
+    shares, lanes = Shares(), [keyed(1), keyed(2, second=1)]
+    for turn in range(100):
+        shares.spread(order(lanes, turn), 10, turn)
+        shares.took(1, 10, 10)  # of lane 2 a limit lets none go
+    given = [drawn(shares, lanes, 10, 1)[2] for _ in range(20)]
+    assert given[:2] == [10, 10]
+    assert sum(given[5:]) == 75

@@ -29,7 +29,11 @@ class LaggingProxy(Proxy):
         return len(silent)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(self._parts.hostname, self._parts.port)
+        try:
+            there, back = await asyncio.open_connection(self._parts.hostname, self._parts.port)
+        except OSError:  # the server is away: so is this
+            writer.close()
+            return
         self._writers |= {writer, back}
         answers: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         self._pumps_of[writer] = [

@@ -7,10 +7,9 @@ import signal
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -18,7 +17,7 @@ from holdfast import Holdfast, StoreUnavailable
 from holdfast.store.postgres import PostgresStore
 from tests.faults import tasks
 from tests.faults.support import chance, fleet_on, until
-from tests.support.postgres import MAJORS, PostgresServer, _readable, _unprivileged
+from tests.support.postgres import MAJORS, PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -104,7 +103,7 @@ async def test_enqueues_in_flight_when_the_server_stops_are_repeated_by_id_and_t
 async def test_workers_survive_a_server_that_is_away_for_two_leases(fleet: Fleet, server: PostgresServer) -> None:
     handles, workers = await _under_load(fleet)
 
-    with _down(server):
+    with server.down():
         await asyncio.sleep(2 * LEASE)  # the fault itself: time passes while nobody can extend anything
         with pytest.raises(StoreUnavailable):
             await fleet.store.reap(1000)
@@ -196,17 +195,6 @@ async def _back(fleet: Fleet) -> None:
         return True
 
     await until(look, "the server should answer again")
-
-
-@contextmanager
-def _down(server: PostgresServer) -> Iterator[None]:
-    """Have the server crash, and start it again on the same port and data afterwards."""
-    server._end_process(signal.SIGQUIT)
-    try:
-        yield
-    finally:
-        programs = _readable(server._installation) if _unprivileged() else server._installation.programs
-        server._launch(programs, port=urlsplit(server._admin_url).port)
 
 
 def _told_of_the_end(worker: WorkerProcess) -> bool:

@@ -160,7 +160,8 @@ def _kill(process: int) -> None:
 
 
 @asynccontextmanager
-async def _place(url: str, folder: Path) -> AsyncIterator[Place]:
+async def place_on(url: str, folder: Path) -> AsyncIterator[Place]:
+    """A store, and a folder for what its manager logs."""
     store = connect(url, create=True)
     await store.open()
     try:
@@ -172,7 +173,7 @@ async def _place(url: str, folder: Path) -> AsyncIterator[Place]:
 @pytest_asyncio.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     """A SQLite file."""
-    async with _place(f"sqlite:///{tmp_path}/jobs.db", tmp_path) as made:
+    async with place_on(f"sqlite:///{tmp_path}/jobs.db", tmp_path) as made:
         yield made
 
 
@@ -182,7 +183,7 @@ async def every_place(
 ) -> AsyncIterator[Place]:
     """A SQLite file, and a PostgreSQL database."""
     url = f"sqlite:///{tmp_path}/jobs.db" if request.param == "sqlite" else fleet_database()
-    async with _place(url, tmp_path) as made:
+    async with place_on(url, tmp_path) as made:
         yield made
 
 

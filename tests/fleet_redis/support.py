@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
+import signal
 import subprocess
 import sys
+from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import asyncpg
+import pytest
 
 from holdfast import Holdfast
-from tests.faults.support import until
+from tests.faults.support import BUSY, until
 from tests.fleet_redis.tasks import declare
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from holdfast.tasks.task import Task
+    from holdfast import Handle
+    from tests.fleet_redis.tasks import Tasks
 
 ROOT = Path(__file__).parents[2]
+SWEEP = 5.0
+"""Seconds within which a worker finds what Redis has lost."""
+QUICK = [("redis", "redis"), ("valkey", "hybrid")]
+SLOW = [("redis", "hybrid"), ("valkey", "redis")]
+EVERY = pytest.mark.parametrize(
+    ("redis_server", "mode"),
+    [*QUICK, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)],
+    indirect=["redis_server"],
+)
+"""On both servers in both modes; half of it when time is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +49,77 @@ class Fleet:
     url: str
     redis_url: str
     mode: str
-    note: Task[..., Any]
-    again: Task[..., Any]
+    folder: Path
+    tasks: Tasks
+    accepted: list[Handle[Any]] = field(default_factory=list)
+    """Every job of which `enqueue` said that it is stored. Their numbers are 0, 1, 2, …"""
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def streams(self) -> list[str]:
+        """The streams of all bands of priorities."""
+        store = f"{{holdfast:{urlsplit(self.url).path.strip('/')}.holdfast}}"
+        return [f"{store}:{band}" for band in ("high", "normal", "low")]
 
     @property
     def stream(self) -> str:
         """The stream of jobs of the usual priority."""
-        return f"{{holdfast:{urlsplit(self.url).path.strip('/')}.holdfast}}:normal"
+        return self.streams[1]
+
+    async def note(self) -> Handle[Any]:
+        """Enqueue a job that ends at once."""
+        return self._accept(await self.tasks.note.enqueue(next(self.numbers), str(self.folder / "trace")))
+
+    async def hold(self) -> Handle[Any]:
+        """Enqueue a job that ends when the gate is opened."""
+        number, trace, gate = next(self.numbers), str(self.folder / "trace"), str(self.folder / "gate")
+        return self._accept(await self.tasks.hold.enqueue(number, trace, gate))
+
+    def open_gate(self) -> None:
+        """Let go of what is held."""
+        (self.folder / "gate").touch()
+
+    def _accept(self, handle: Handle[Any]) -> Handle[Any]:
+        self.accepted.append(handle)
+        return handle
+
+    @asynccontextmanager
+    async def load(self, every: float = 0.01) -> AsyncIterator[None]:
+        """Enqueue a job every few milliseconds."""
+        enough = asyncio.Event()
+
+        async def enqueue() -> None:
+            while not enough.is_set():
+                await self.note()
+                await asyncio.sleep(every)
+
+        task = asyncio.create_task(enqueue())
+        try:
+            yield
+        finally:
+            enough.set()
+            await task
+
+    async def more(self, jobs: int = 20) -> None:
+        """Wait until some more jobs were accepted."""
+        target = len(self.accepted) + jobs
+        await until(lambda: len(self.accepted) >= target, "more jobs were accepted")
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Return the number of a job and the process that ran it, for every time that one was run."""
+        trace = self.folder / "trace"
+        lines = trace.read_text().splitlines() if trace.exists() else []
+        return [(int(number), int(process)) for number, process in map(str.split, lines)]
+
+    async def check(self) -> None:
+        """All ended, each was claimed once and run once, and none waited longer than the sweep allows."""
+        jobs = len(self.accepted)
+        await self.ended(jobs)
+        books = await self.books()
+        assert books["succeeded"] == jobs
+        assert books["attempt"] == 1
+        assert books["waited"] <= SWEEP + BUSY
+        assert Counter(number for number, _ in self.runs()) == Counter(range(jobs))
 
     @asynccontextmanager
     async def workers(self, number: int) -> AsyncIterator[list[subprocess.Popen[bytes]]]:
@@ -53,6 +133,7 @@ class Fleet:
         finally:
             for process in processes:
                 process.terminate()
+                process.send_signal(signal.SIGCONT)  # a test may have failed while one was frozen
             for process in processes:
                 process.wait(30)
 
@@ -91,9 +172,15 @@ def _worker(environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
 
 
 @asynccontextmanager
-async def fleet(url: str, redis_url: str, mode: str) -> AsyncIterator[Fleet]:
+async def fleet(url: str, redis_url: str, mode: str, folder: Path) -> AsyncIterator[Fleet]:
     """A producer on a store, with the tasks of the workers."""
     app = Holdfast(url, redis_url=redis_url, dispatch=mode)
-    note, again = declare(app)
+    tasks = declare(app)
     async with app:
-        yield Fleet(app, url, redis_url, mode, note, again)
+        yield Fleet(app, url, redis_url, mode, folder, tasks)
+
+
+def figures(worker: Any) -> Mapping[str, int]:
+    """Return what a worker in this process knows of its Redis."""
+    found: Mapping[str, int] = worker._base.notifier.figures()
+    return found

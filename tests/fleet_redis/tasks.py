@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import Holdfast, Job, Reschedule
 
@@ -10,11 +13,27 @@ if TYPE_CHECKING:
     from holdfast.tasks.task import Task
 
 
-def declare(app: Holdfast) -> tuple[Task[..., Any], Task[..., Any]]:
-    """Return the tasks: one that ends at once, and one that gives its job back once, to be run a moment later."""
+class Tasks(NamedTuple):
+    """What is run, by name."""
+
+    note: Task[..., Any]
+    hold: Task[..., Any]
+    again: Task[..., Any]
+
+
+def declare(app: Holdfast) -> Tasks:
+    """Return the tasks: one that ends at once, one that ends when it may, and one that gives its job back once."""
 
     @app.task(name="note")
-    async def note(number: int) -> int:
+    async def note(number: int, trace: str) -> int:
+        began(number, trace)
+        return number
+
+    @app.task(name="hold")
+    async def hold(number: int, trace: str, gate: str) -> int:
+        began(number, trace)
+        while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240  another process makes it
+            await asyncio.sleep(0.02)
         return number
 
     @app.task(name="again")
@@ -23,7 +42,16 @@ def declare(app: Holdfast) -> tuple[Task[..., Any], Task[..., Any]]:
             raise Reschedule(after=0.01)
         return job.attempt
 
-    return note, again
+    return Tasks(note, hold, again)
+
+
+def began(number: int, trace: str) -> None:
+    """Leave a line for every time that a job is run: the store cannot know of a run that it did not allow."""
+    line = os.open(trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(line, f"{number} {os.getpid()}\n".encode())
+    finally:
+        os.close(line)
 
 
 app = Holdfast()

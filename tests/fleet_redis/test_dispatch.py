@@ -1,174 +1,44 @@
-"""Jobs across processes, told of through Redis: while it works, and while it is killed, flushed, frozen and slowed."""
+"""Jobs across processes, told of through Redis, and what a server shows of it. What Redis does wrong is in test_faults.py."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 
 from holdfast import Holdfast
-from holdfast.core.breaker import BREAKER, TRANSITIONS
+from holdfast.core.states import State
 from holdfast.errors import BadSetting
-from holdfast.notify.port import Hint
 from holdfast.notify.redis import counts as count
 from holdfast.server.asgi import create_server
 from holdfast.server.settings import ServerSettings
-from tests.faults.lagging import LaggingProxy
-from tests.faults.support import BUSY, until
-from tests.fleet_redis.support import fleet
+from holdfast.server.ui import live
+from tests.faults.support import until
+from tests.fleet_redis.support import EVERY, fleet
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Callable
+    from pathlib import Path
 
-    from tests.fleet_redis.support import Fleet
+    from holdfast.notify.port import Hint
+    from holdfast.server.ui.live import Mailbox, Snapshot
     from tests.support.redis import RedisServer
 
-SWEEP = 5.0
-"""Seconds within which a worker finds what Redis has lost."""
-QUICK = [("redis", "redis"), ("valkey", "hybrid")]
-SLOW = [("redis", "hybrid"), ("valkey", "redis")]
-EVERY = pytest.mark.parametrize(
-    ("redis_server", "mode"),
-    [*QUICK, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)],
-    indirect=["redis_server"],
-)
-"""On both servers in both modes; half of it when time is short."""
-
-
-def figures(worker: Any) -> Mapping[str, int]:
-    """Return what a worker in this process knows of its Redis."""
-    found: Mapping[str, int] = worker._base.notifier.figures()
-    return found
-
-
-@asynccontextmanager
-async def load(fleet: Fleet, every: float = 0.01) -> AsyncIterator[list[int]]:
-    """Enqueue a job every few milliseconds; returns what grows by one for each that was accepted."""
-    accepted: list[int] = []
-    enough = asyncio.Event()
-
-    async def enqueue() -> None:
-        while not enough.is_set():
-            await fleet.note.enqueue(len(accepted))
-            accepted.append(1)
-            await asyncio.sleep(every)
-
-    task = asyncio.create_task(enqueue())
-    try:
-        yield accepted
-    finally:
-        enough.set()
-        await task
-
-
-async def more(accepted: list[int], jobs: int = 20) -> None:
-    """Wait until some more jobs were accepted."""
-    target = len(accepted) + jobs
-    await until(lambda: len(accepted) >= target, "more jobs were accepted")
-
-
-async def check(fleet: Fleet, jobs: int) -> None:
-    """All ended, each was claimed once, and none waited longer than the sweep allows."""
-    await fleet.ended(jobs)
-    books = await fleet.books()
-    assert books["succeeded"] == jobs
-    assert books["attempt"] == 1
-    assert books["waited"] <= SWEEP + BUSY
-
 
 @EVERY
-async def test_jobs_reach_workers_in_other_processes(redis_server: RedisServer, database: str, mode: str) -> None:
-    async with fleet(database, redis_server.url, mode) as here, here.workers(2):
+async def test_jobs_reach_workers_in_other_processes(
+    redis_server: RedisServer, database: str, mode: str, tmp_path: Path
+) -> None:
+    async with fleet(database, redis_server.url, mode, tmp_path) as here, here.workers(2):
         for number in range(20):
-            handle = await here.note.enqueue(number)
-            assert await handle.result(timeout=60) == number
-        given_back = await here.again.enqueue()
+            assert await (await here.note()).result(timeout=60) == number
+        given_back = await here.tasks.again.enqueue()
         assert await given_back.result(timeout=60) == 2
+        told = int(redis_server.ask(f"XLEN {here.stream}").removeprefix(":"))
+        assert told >= 22, "each job was told of, and the one that was given back once more when its time had come"
         assert here.app.client().notifier.figures()[count.SENT] >= 20
-
-
-@EVERY
-async def test_redis_flushed_killed_restarted_and_frozen_under_load_costs_no_job_and_no_attempt(
-    redis_server: RedisServer, database: str, mode: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, logger="holdfast.notify")
-    async with fleet(database, redis_server.url, mode) as here, here.workers(1), here.app.worker(concurrency=4) as worker:
-        async with load(here) as accepted:
-            await more(accepted)
-            assert redis_server.ask("FLUSHALL") == "+OK"
-            await until(lambda: redis_server.ask(f"XINFO GROUPS {here.stream}") == "*1", "somebody made the group again")
-            await more(accepted)
-            redis_server.kill()
-            await until(lambda: figures(worker)[BREAKER] == 2, "the breaker is open")
-            await more(accepted)
-            redis_server.restart()
-            await until(lambda: figures(worker)[BREAKER] == 0, "the breaker is closed")
-            await more(accepted)
-            redis_server.freeze()
-            await until(lambda: figures(worker)[BREAKER] == 2, "the breaker is open again")
-            await more(accepted)
-            redis_server.thaw()
-            await until(lambda: worker._base.notifier.healthy, "hints arrive again")
-            await more(accepted)
-        await check(here, len(accepted))
-        found = figures(worker)
-        assert found[f"{TRANSITIONS}:open"] >= 2
-        assert found[f"{TRANSITIONS}:half-open"] >= 2
-        assert found[f"{TRANSITIONS}:closed"] >= 2
-    said = [record.getMessage() for record in caplog.records if "breaker" in record.getMessage()]
-    assert any("does not answer" in text for text in said)
-    assert any("answers again" in text for text in said)
-
-
-@EVERY
-async def test_a_redis_that_has_become_slow_costs_no_job_and_no_attempt(
-    redis_server: RedisServer, database: str, mode: str
-) -> None:
-    async with (
-        LaggingProxy(redis_server.url) as proxy,
-        fleet(database, proxy.url, mode) as here,
-        here.app.worker(concurrency=4) as worker,
-    ):
-        async with load(here) as accepted:
-            await more(accepted)
-            proxy.delay = 0.05  # slower, and within what is waited for
-            await more(accepted)
-            proxy.delay = 3.0
-            await until(lambda: figures(worker)[f"{TRANSITIONS}:open"] >= 1, "the breaker opened")
-            await more(accepted)
-            proxy.delay = 0.0
-            await until(lambda: worker._base.notifier.healthy, "hints arrive again")
-            await more(accepted)
-        await check(here, len(accepted))
-
-
-async def test_a_job_whose_hint_redis_lost_is_found_within_the_sweep(
-    redis_server: RedisServer, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with fleet(database, redis_server.url, "redis") as here, here.workers(1):
-        assert await (await here.note.enqueue(0)).result(timeout=60) == 0  # it has started, and idles
-        notifier = here.app.client().notifier
-        sent: list[Hint] = []
-        monkeypatch.setattr(notifier, "hint", lambda hint, **_: sent.append(hint))
-        handle = await here.note.enqueue(1)
-        assert await handle.result(timeout=60) == 1
-        assert sent
-        await check(here, 2)
-
-
-async def test_an_entry_that_is_replayed_is_a_conflict_and_no_second_run(redis_server: RedisServer, database: str) -> None:
-    async with fleet(database, redis_server.url, "redis") as here, here.app.worker(concurrency=4) as worker:
-        for number in range(5):
-            assert await (await here.note.enqueue(number)).result(timeout=60) == number
-        for _ in range(5):
-            here.app.client().notifier.hint(Hint(frozenset({"default"})))
-            await asyncio.sleep(0.01)
-        await until(lambda: worker.counters.snapshot().get("acquire_conflicts", 0) >= 1, "a conflict is counted")
-        await check(here, 5)
 
 
 async def test_the_server_is_ready_but_degraded_while_redis_is_away(redis_server: RedisServer, database: str) -> None:
@@ -203,16 +73,59 @@ async def test_the_server_is_ready_but_degraded_while_redis_is_away(redis_server
         await until(well, "it is well again")
 
 
-async def test_progress_in_one_process_is_seen_by_a_server_in_another_at_once(redis_server: RedisServer, database: str) -> None:
+async def test_progress_in_one_process_is_seen_by_a_server_in_another_at_once(
+    redis_server: RedisServer, database: str, tmp_path: Path
+) -> None:
     heard: list[Hint] = []
-    async with fleet(database, redis_server.url, "redis") as here, here.workers(1):
+    async with fleet(database, redis_server.url, "redis", tmp_path) as here, here.workers(1):
         watcher = here.app._adapters.notifier()
         await watcher.listen(heard.append)
         try:
-            await here.note.enqueue(1)
+            await here.note()
             await until(lambda: any(hint.shown for hint in heard), "the end of a job in another process is told")
         finally:
             await watcher.close()
+
+
+@pytest.mark.parametrize("mode", ["redis", "database"])
+async def test_the_dashboards_of_several_servers_see_what_happens_in_other_processes(
+    redis_server: RedisServer, database: str, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Redis because they are told, and no look of their own would show it; without because they look every second."""
+    if mode == "redis":
+        monkeypatch.setattr(live, "LONGEST", 3600.0)
+    settings = ServerSettings(admin_secret="a secret of the tests")
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(fleet(database, redis_server.url, mode, tmp_path))
+        seen = []
+        for _ in range(2):
+            server = create_server(
+                Holdfast(database, redis_url=redis_server.url, dispatch=mode), settings=settings, housekeeping=False
+            )
+            await stack.enter_async_context(server.running())
+            seen.append(Seen(await stack.enter_async_context(server.dashboard.live.watch())))
+        await stack.enter_async_context(here.workers(1))
+        for one in seen:
+            await one.until(lambda snapshot: len(snapshot.workers) == 1)
+        await here.note()
+        for one in seen:
+            await one.until(lambda snapshot: snapshot.stats is not None and snapshot.stats.count(State.SUCCEEDED) == 1)
+
+
+class Seen:
+    """What a dashboard shows, as it is told of it."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+
+    async def until(self, shows: Callable[[Snapshot], bool]) -> None:
+        """Wait until it shows something."""
+
+        async def look() -> bool:
+            snapshot = await self._mailbox.take(0.1)
+            return snapshot is not None and shows(snapshot)
+
+        await until(look, "a dashboard shows it")
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///jobs.db"])

@@ -105,7 +105,7 @@ async def test_a_message_beyond_the_cap_is_refused(executor: ProcessExecutor, mo
 async def test_a_child_that_sends_more_than_the_cap_is_killed(
     executor: ProcessExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "LARGEST", 1500)  # here; the child has the real one
+    monkeypatch.setattr(wire, "LARGEST", 1600)  # here; the child has the real one
     with pytest.raises(ProcessDied, match="sent what is no message"):
         await Attempt(executor, tasks.sized, f'{{"text":"{"x" * 900}"}}').run()
 

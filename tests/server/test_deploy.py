@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import Holdfast
 from holdfast.core.figures import Figure
+from holdfast.core.limits import LimitKind, LimitName, LimitRule
 from holdfast.core.states import Event
 from holdfast.runtime.exposing import COUNTED, LEVELS, MANAGED, MANAGER_COUNTED
 from holdfast.server.metrics import exposition
@@ -62,6 +63,7 @@ async def told_of(app: Holdfast) -> list[Metric]:
     store = app.client().store
     await app.client().open()
     await work.enqueue()
+    await store.set_limit(LimitName(LimitKind.TASK, "t"), LimitRule(most=2, rate=1.0))
     await store.measure([Figure(queue="q", task="t", event=Event.SUCCEED, count=1)])
     await store.register(Worker(id=UUID(int=1), name="w"))
     counted = {f"{name}:one" if label else name: 1 for name, (label, _) in COUNTED.items()} | dict.fromkeys(LEVELS, 1)

@@ -11,9 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families as plain_tex
 
 from holdfast import Holdfast, State, connect
 from holdfast.core.figures import BUCKETS, EMPTY, Figure, bucket, quantile, summed
+from holdfast.core.limits import LimitKind, LimitName, LimitRule
 from holdfast.core.states import Event
 from holdfast.server.metrics import exposition
-from holdfast.store.port import Beat, Worker
+from holdfast.store.port import Beat, ClaimRequest, Worker
 from tests.support.until import until
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ async def samples(store: Store, own: dict[str, int] | None = None) -> dict[tuple
     }
 
 
-def at(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+def at(name: str, /, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
     return name, frozenset(labels.items())
 
 
@@ -174,6 +175,31 @@ async def test_what_a_worker_did_is_in_the_figures_once_it_has_stopped(app: Hold
     assert found[at("holdfast_attempts_total", queue="default", task="work", event="failed", code="RETRIES_EXHAUSTED")] == 1
     assert found[at("holdfast_run_seconds_count", task="work")] == 3
     assert found[at("holdfast_wait_seconds_count", task="work")] == 3
+
+
+async def test_limits_are_told_by_queue_task_and_scope_and_never_by_key(app: Holdfast, store: Store) -> None:
+    @app.task(name="mail", queue="slow")
+    async def mail() -> None: ...
+
+    scope = LimitName(LimitKind.KEY, "tenants")
+    await store.set_limit(LimitName(LimitKind.QUEUE, "slow"), LimitRule(most=3))
+    await store.declare({LimitName(LimitKind.TASK, "mail"): LimitRule(rate=0.5), scope: LimitRule(most=2)})
+    await store.set_limit(scope._replace(key="acme"), LimitRule(most=9))
+    await app.enqueue_many([mail.call() for _ in range(2)])
+    await store.register(Worker(id=UUID(int=1), name="one"))
+    await store.claim(ClaimRequest(worker=UUID(int=1), tasks=frozenset({"mail"}), limit=1, look=True))
+
+    found = await samples(store)
+    assert found[at("holdfast_limit_running", kind="queue", name="slow")] == 1
+    assert found[at("holdfast_limit_most", kind="queue", name="slow")] == 3
+    assert found[at("holdfast_limit_rate", kind="task", name="mail")] == 0.5
+    assert at("holdfast_limit_most", kind="task", name="mail") not in found
+    assert found[at("holdfast_limit_most", kind="scope", name="tenants")] == 2
+    assert not [labels for name, labels in found if name.startswith("holdfast_limit") and "acme" in str(labels)]
+
+    text, _ = await exposition(store, queues=frozenset({"slow"}))
+    assert 'holdfast_limit_most{kind="queue",name="slow"}' in text.decode()
+    assert "tenants" not in text.decode()
 
 
 # -- histograms ------------------------------------------------------------------------------------------------------------

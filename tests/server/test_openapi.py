@@ -86,6 +86,8 @@ def bodies(job: dict[str, Any]) -> dict[str, Any]:
         "getJobs": {"ids": [job["job_id"]]},
         "cancelJobs": {"ids": [str(uuid4())]},
         "getChains": {"ids": [job["job_id"]]},
+        "setLimit": {"queue": "documented", "most": 4},
+        "clearLimit": {"queue": "documented"},
         "extendLease": token,
         "reportProgress": token | {"percent": 1},
         "writeCheckpoint": token | {"name": "p"},
@@ -110,6 +112,8 @@ REFUSED: dict[str, Any] = {
     "registerWorker": {"name": ""},
     "claim": {"tasks": ["\0"]},
     "enqueue": {"jobs": [{"task": ""}]},
+    "setLimit": {"queue": "documented", "most": -1},
+    "clearLimit": {},
     "writeCheckpoint": {"token": str(uuid4()), "name": ""},
     "settleLeases": {"items": [{"job_id": str(uuid4()), "token": str(uuid4()), "event": "failed", "failures": 0}]},
     "writeCheckpointsOfLeases": {
@@ -220,7 +224,6 @@ def fuzzed() -> Iterator[Served]:
         yield served
 
 
-@pytest.mark.xdist_group("fuzz")  # warming up takes longer than most of it
 @pytest.mark.parametrize("operation", ASKED, ids=lambda operation: operation.name)
 def test_whatever_is_sent_is_answered_as_documented_and_never_by_an_error_of_the_servers_own(
     fuzzed: Served, operation: Operation

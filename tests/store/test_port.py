@@ -14,6 +14,7 @@ import pytest
 from holdfast.core.figures import EMPTY, Figure
 from holdfast.core.job import NewJob, Policy, Unique
 from holdfast.core.lease import Claimed, Extended, Hold, Lease
+from holdfast.core.limits import LimitKind, LimitName, LimitRule
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
@@ -81,12 +82,21 @@ SPOKEN = [
     port.Signal(disabled=True, drain=True),
     port.WorkerView(worker=port.Worker(id=ID, name="w"), registered_at=AT, disabled_at=AT, running=1, jobs=(ID,)),
     port.LogLine(lease=LEASE, message="m", level="warning", age=1.5),
+    port.LimitView(
+        name=LimitName(LimitKind.KEY, "tenants", "a"),
+        declared=LimitRule(most=2),
+        override=LimitRule(rate=0.5, burst=3),
+        override_by="ann",
+        override_at=AT,
+        running=1,
+        tokens=2.5,
+    ),
     port.LogView(no=1, at=AT, attempt=1, level="info", logger="app", message="m", fields="{}"),
     port.StageMark(lease=LEASE, name="s", event=Event.STAGE_LEAVE, age=1.5),
     SCHEDULE,
     port.ScheduleView(schedule=SCHEDULE, due_in=-1.5, last_at=AT, last_job=ID),
     port.Firing(name="s", slot=AT, next_at=AT + timedelta(days=1), job=JOB),
-    port.Retention(failed=5.0, signals=60.0),
+    port.Retention(failed=5.0, signals=60.0, enqueues=90.0),
     port.JobFilter(states=frozenset({State.READY}), created_from=AT, chain_id=ID),
     VIEW,
     port.Page([VIEW], ID, searched_all=False),
@@ -104,6 +114,7 @@ SPOKEN = [
     port.Reaped(ID, "t", "q", 1, ID, WRITE),
     port.Pruned(3, ID),
     port.Key(id="abc123abc123", name="ann", role=port.Role.CLIENT, digest="0" * 64, queues=("q",), expires_at=AT),
+    port.Audit(by="ann", action=port.Action.FIRE, targets=("nightly",), detail="by hand"),
     port.AuditLine("ann", port.Action.PAUSE, ("q",), 1, "broken"),
     port.AuditView(no=7, at=AT, actor="ann", action=port.Action.PAUSE, targets=("q",), count=1, detail="broken"),
     FIGURE,
@@ -177,9 +188,10 @@ def test_a_write_stands_unless_it_was_refused() -> None:
 
 
 @pytest.mark.parametrize("age", [-1.0, math.nan, math.inf])
-def test_signals_are_kept_for_a_number_of_seconds(age: float) -> None:
-    with pytest.raises(BadJob, match=r"retention\.signals"):
-        port.Retention(signals=age)
+@pytest.mark.parametrize("what", ["signals", "enqueues"])
+def test_signals_and_lines_are_kept_for_a_number_of_seconds(what: str, age: float) -> None:
+    with pytest.raises(BadJob, match=rf"retention\.{what}"):
+        port.Retention(**{what: age})
 
 
 # -- what a worker does, as people see it ----------------------------------------------------------------------------------

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import asyncpg
+import msgspec
 import pytest
 import pytest_asyncio
 from uuid_utils.compat import uuid7
 
-from holdfast.core.job import NewJob
+from holdfast.core.job import NewJob, Unique
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
 from holdfast.core.states import Event
 from holdfast.errors import HoldfastError
-from holdfast.store.port import ClaimRequest, Key, Role, Settlement, Worker
+from holdfast.store.port import Action, Audit, ClaimRequest, Key, Retention, Role, Settlement, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.system import SystemEnvironment
 from tests.support.probe import Probe
@@ -55,7 +56,9 @@ class Place:
 
     async def fill(self) -> None:
         """Put something into it that each operation can change."""
-        await self.claimed(2)
+        held, _ = await self.claimed(2)
+        await self.store.settle([Settlement(held.lease, Write(Event.SUCCEED, 0))])
+        await self.store.emit("old", "1")
         await self.store.enqueue([NewJob(id=self.waiting, task="other", chain_id=self.waiting)])
         await self.store.pause("q")
         await self.store.disable(self.worker)
@@ -115,10 +118,20 @@ async def test_lines_of_the_audit_log_stand_whoever_is_connected(place: Place, c
     assert [line.actor for line in await place.store.audits(limit=5)] == ["ann"]
 
 
+def a_job(**fields: Any) -> NewJob:
+    return NewJob(id=uuid7(), task="u", **fields)
+
+
 def operations(place: Place, by: str) -> dict[str, Callable[[], Awaitable[Any]]]:
     """Return what may be done to the one job that waits, and to all else."""
     store, job_id, worker = place.store, place.waiting, place.worker
     return {
+        "enqueue_one": lambda: store.enqueue([a_job()], audit=Audit(by=by)),
+        "enqueue_alike": lambda: store.enqueue([a_job(), a_job()], audit=Audit(by=by)),
+        "enqueue_keyed": lambda: store.enqueue([a_job(unique=Unique(key="k", scope="s"))], audit=Audit(by=by)),
+        "enqueue_capped": lambda: store.enqueue([a_job()], caps={"default": 9}, audit=Audit(by=by)),
+        "add_key": lambda: store.add_key(msgspec.structs.replace(KEY, id="1" * 12), by=by),
+        "prune": lambda: store.prune(Retention(succeeded=0.0, signals=0.0), limit=10, by=by),
         "cancel": lambda: store.cancel([job_id], by=by),
         "complete": lambda: store.complete({job_id: "1"}, by=by),
         "fail": lambda: store.fail({job_id: Error("BOOM")}, by=by),
@@ -137,7 +150,22 @@ def operations(place: Place, by: str) -> dict[str, Callable[[], Awaitable[Any]]]
 
 
 OPERATIONS = (
-    *("cancel", "complete", "fail", "delete", "delete_chains", "emit", "pause", "resume", "disable", "enable", "drain"),
+    *(
+        "enqueue_one",
+        "enqueue_alike",
+        "enqueue_keyed",
+        "cancel",
+        "complete",
+        "fail",
+        "delete",
+        "delete_chains",
+        "emit",
+        "pause",
+        "resume",
+        "disable",
+        "enable",
+        "drain",
+    ),
     *("revoke", "expire_key", "revoke_key"),
 )
 
@@ -152,7 +180,43 @@ async def test_what_names_nobody_is_one_statement(place: Place, operation: str) 
     assert await place.store.audits(limit=5) == []
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", ["enqueue_one", "enqueue_alike"])
+async def test_a_plain_enqueue_and_its_line_are_one_statement(place: Place, operation: str) -> None:
+    async with Probe(place.store) as probe:
+        with probe.watch(operation):
+            await operations(place, "ann")[operation]()
+    assert probe.statements(operation) == 1
+    assert [line.actor for line in await place.store.audits(limit=5)] == ["ann"]
+
+
+async def test_lines_of_people_and_old_ones_of_machines_are_found_by_their_indexes(place: Place) -> None:
+    await place.admin.execute("ALTER TABLE audit SET (autovacuum_enabled = off)")
+    await place.store.pause("mail", by="ann")
+    await place.admin.execute(
+        "INSERT INTO audit (at, actor, action, targets, count, detail) SELECT clock_timestamp() - n * interval '1 h', "
+        "'shop', 'enqueue', '[]', 1, '' FROM generate_series($1::int, 1, -1) AS n",
+        MANY,
+    )
+    for informed in (False, True):
+        if informed:
+            await place.admin.execute("ANALYZE audit")
+        async with Probe(place.store) as probe:
+            with probe.watch("audits"):
+                assert len(await place.store.audits(limit=5, action=Action.PAUSE)) == 1
+                assert len(await place.store.audits(limit=5, actor="ann")) == 1
+                assert await place.store.audits(limit=5, actor="ann", action=Action.SCALE) == []
+                assert len(await place.store.audits(limit=5, action=Action.ENQUEUE)) == 5
+            assert probe.buffers("audits") < 60
+    async with Probe(place.store) as probe:
+        with probe.watch("prune"):
+            await place.store.prune(Retention(enqueues=3600.0 * (MANY - 9.5)), limit=0)
+        assert probe.buffers("prune") < 200
+    assert len(await place.store.audits(limit=2 * MANY)) == 1 + MANY - 10
+    await place.store.prune(Retention(enqueues=0.0), limit=0)
+    assert [line.actor for line in await place.store.audits(limit=5)] == ["ann"]
+
+
+@pytest.mark.parametrize("operation", [*OPERATIONS, "enqueue_capped", "add_key", "prune"])
 async def test_nothing_is_changed_where_the_line_about_it_cannot_be_written(place: Place, operation: str) -> None:
     await place.fill()
     await place.admin.execute("ALTER TABLE audit ADD CHECK (actor <> 'eve')")

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.core.job import NewJob, Policy, Unique
+from holdfast.core.limits import LimitKey
 from holdfast.core.retry import Retry
 from holdfast.store.port import ClaimRequest, Enqueue, Notice, Worker
 from holdfast.store.postgres import PostgresStore, connection, rendering
@@ -41,6 +42,7 @@ OTHERS: Final[dict[str, Any]] = {
     "chain_id": None,  # its own id: see below
     "after": (WORLD.job_id(),),
     "expires_in": 10.0,
+    "limit": LimitKey("tenants", "a"),
 }
 SHAPE: Final = {"task", "queue", "priority", "lease", "policy", "requires", "prefers", "fifo"}
 """What is sent once for a batch."""

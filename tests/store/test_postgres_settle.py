@@ -18,11 +18,13 @@ from holdfast.core.states import Event
 from holdfast.store.port import ClaimRequest, Settled, Settlement, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.system import SystemEnvironment
+from tests.support.majors import NEWEST
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.core.lease import Claimed
+    from tests.support.postgres import GivenServer, PostgresServer, PostgresServers
 
 WORLD: Final = SystemEnvironment()
 TABLES: Final = (
@@ -216,6 +218,12 @@ ANSWERS: Final[dict[Case, Settled]] = {
     once_more: Settled.REPEATED,
 }
 LEFT_TO_THE_LONG_WAY: Final = {late, late_with_nobody_waiting, under_a_stale_token, once_more}
+
+
+@pytest.fixture(scope="module", params=NEWEST)
+def postgres_server(request: pytest.FixtureRequest, postgres_servers: PostgresServers) -> PostgresServer | GivenServer:
+    """A running server of the newest version; the older one with `--slow`: two ways are compared, not versions."""
+    return postgres_servers[request.param]
 
 
 @pytest.fixture

@@ -86,9 +86,9 @@ async def test_a_file_that_is_no_database_is_left_alone(path: str) -> None:
 async def test_a_damaged_file_is_an_error_of_ours(path: str) -> None:
     async with opened(path) as store:
         await store.enqueue(jobs(2000, args='"' + "x" * 500 + '"'))
-    _overwrite(path, offset=200_000, data=b"\xff" * 500_000)
-    async with opened(path) as store:
-        with pytest.raises(SchemaError, match=r"is damaged.*\.recover"):
+    _overwrite(path, offset=300_000, data=b"\xff" * 500_000)
+    with pytest.raises(SchemaError, match=r"is damaged.*\.recover"):
+        async with opened(path) as store:
             await store.find(JobFilter(task="other"), limit=10)
 
 

@@ -34,11 +34,14 @@ SCANS = {
     "keys.keys": {"holdfast_key"},  # as many as people have made
     "schedules.schedules": {"holdfast_schedule"},  # as many as the code names
     "writing.advance": {"holdfast_meta"},
+    "limit.any": {"holdfast_limits"},  # stops at the first row
+    "limit.said": {"holdfast_limits"},  # by an index of those that somebody has said something about
+    "limit.running": {"lease"},  # one row for each running job
     "moving.any_blocked": {"holdfast_blocked"},  # stops at the first row
 }
 """Tables a statement may read from end to end, and why."""
 
-NOT_TABLES = {"waiting", "claim", "tag", "known", "CONSTANT"}
+NOT_TABLES = {"waiting", "claim", "tag", "known", "oldest", "CONSTANT"}
 
 HOT = ("enqueue", "claim", "settle", "extend", "moving", "promote", "writing")
 """The files in which nothing may be sorted either."""
@@ -90,7 +93,19 @@ def test_workers_of_the_past_are_not_read(name: str, index: str) -> None:
     assert [line.endswith(f"USING INDEX {index}") for line in lines] == [True], lines
 
 
-@pytest.mark.parametrize("name", ["drop_overdue.waiting", "logs.lines", "failures.attempts", "audits.lines", "figures.figures"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "drop_overdue.waiting",
+        "logs.lines",
+        "failures.attempts",
+        "audits.lines",
+        "audits.lines_by",
+        "audits.lines_of",
+        "audits.lines_by_of",
+        "figures.figures",
+    ],
+)
 def test_a_bounded_look_needs_no_sort_before_its_bound(name: str) -> None:
     lines = plan(_sql.sql(name))
     assert not any("TEMP B-TREE" in line for line in lines), lines
@@ -122,6 +137,9 @@ def test_steps_of_a_chain_are_found_by_its_index_and_plain_jobs_are_not_in_it() 
         ("moving.steps", "holdfast_job_chain (chain_id=?)"),
         ("emit.suspended", "holdfast_scheduled_signal (signal=?)"),
         ("prune.signals", "holdfast_signal_age (emitted_at<?)"),
+        ("prune.lines", "holdfast_audit_action (action=?)"),
+        ("audits.lines_by", "holdfast_audit_actor (actor=? AND no<?)"),
+        ("audits.lines_of", "holdfast_audit_action (action=? AND no<?)"),
     ],
 )
 def test_what_is_looked_for_stands_at_one_end_of_an_index(name: str, index: str) -> None:

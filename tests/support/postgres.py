@@ -37,7 +37,7 @@ import asyncpg
 from tests.support.daemon import Daemon, StartError, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
+    from collections.abc import Coroutine, Iterable, Iterator, Sequence
 
 _T = TypeVar("_T")
 
@@ -209,6 +209,15 @@ class PostgresServer(Server, Daemon):
             raise RuntimeError("this server is not running")
         self._end_process(signal.SIGQUIT if immediate else signal.SIGINT)
         self._launch(self._programs(), port=urlsplit(self._admin_url).port)
+
+    @contextlib.contextmanager
+    def down(self) -> Iterator[None]:
+        """Have it crash, and start it again on the same port and data afterwards."""
+        self._end_process(signal.SIGQUIT)
+        try:
+            yield
+        finally:
+            self._launch(self._programs(), port=urlsplit(self._admin_url).port)
 
     def _begin(self) -> None:
         programs = self._programs()

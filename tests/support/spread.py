@@ -14,18 +14,25 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 if TYPE_CHECKING:
     import pytest
 
-TOGETHER = (
-    "tests/store/test_postgres_plans.py",
-    "tests/store/test_postgres_bloat.py",
-    "tests/store/test_postgres_outage.py",
-    "tests/faults/test_hostile.py",
-    "tests/faults/test_quick.py",
-    "tests/faults/test_standby.py",
-    "tests/integrations/test_django.py",
-    "tests/typing/test_typing.py",
-    "tests/test_examples.py::test_an_example_ends_well",
+TOGETHER = ("tests/test_examples.py::test_an_example_ends_well",)
+"""Each of these in one process, one after the other: they share programs that run."""
+
+APART = (
+    "tests/cli/test_processes.py",
+    "tests/demo/",
+    "tests/faults/",
+    "tests/fleet/",
+    "tests/fleet_redis/",
+    "tests/lab/",
+    "tests/store/test_conformance",
+    "tests/test_examples.py",
+    "tests/test_house.py",
+    "tests/testing/",
 )
-"""Each of these in one process, one after the other: they share tables that are dear to fill, a server, or a program's run."""
+"""Each test of these goes to whoever is free: they take long, or share little. So something is left for the end."""
+
+SHARING = ("tests/faults/test_hostile.py", "tests/faults/test_quick.py", "tests/faults/test_standby.py")
+"""Those of them that share tables which are dear to fill, or a server."""
 
 FIRST = (
     "tests/lab/test_soak.py::test_a_short_soak",
@@ -53,10 +60,17 @@ COMPUTING = "tests/lab/"
 
 
 class Spread(LoadScopeScheduling):  # type: ignore[misc]  # as above
-    """Deals out tests one by one, and those that belong together at once, the most first."""
+    """Deals out files, the largest first, then what is apart, test by test.
+
+    The tests of a file share what is made once for it: a database with its schema, a server, a browser. Dealt out one by one
+    every process made its own.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((start for start in TOGETHER if nodeid.startswith(start)), nodeid)
+        if (start := next(filter(nodeid.startswith, TOGETHER), None)) is not None:
+            return start
+        one_by_one = nodeid.startswith(APART) and not nodeid.startswith(SHARING)
+        return nodeid if one_by_one else nodeid.partition("::")[0]
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -7,8 +7,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from tests.support.majors import NEWEST
+
 if TYPE_CHECKING:
-    import pytest
+    from tests.support.postgres import GivenServer, PostgresServer, PostgresServers
 
 pytest_plugins = ["pytester"]
 
@@ -36,6 +40,12 @@ def test_every_example_passes(pytester: pytest.Pytester) -> None:
     count = sum(len(re.findall(r"^(?:async )?def test_", text, re.MULTILINE)) for text in blocks().values())
     assert count > 10
     run(pytester).assert_outcomes(passed=count)
+
+
+@pytest.fixture(scope="module", params=NEWEST)
+def postgres_server(request: pytest.FixtureRequest, postgres_servers: PostgresServers) -> PostgresServer | GivenServer:
+    """A running server of the newest version; the older one with `--slow`."""
+    return postgres_servers[request.param]
 
 
 def test_the_examples_pass_on_postgres_too(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.app.checking import filter_of, id_of, limit_of, text_of
 from holdfast.app.life import Life
+from holdfast.core.limits import limit_named, make_rule
 from holdfast.core.outcome import Error
 from holdfast.core.states import LIVE, State
 from holdfast.core.text import checked_name
@@ -17,6 +19,8 @@ from holdfast.tasks.chain import Chain
 from holdfast.tasks.codec import ResultCodec
 from holdfast.tasks.handle import Handle, outcome
 from holdfast.tasks.sealing import Purpose
+from holdfast.tasks.task import Task
+from holdfast.throttling import change_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,9 +28,9 @@ if TYPE_CHECKING:
     from typing import Self
     from uuid import UUID
 
-    from holdfast.store.port import ChainPage, JobView, Stats
+    from holdfast.core.limits import LimitName, LimitRule
+    from holdfast.store.port import ChainPage, JobView, LimitView, Stats
     from holdfast.tasks.report import Completion
-    from holdfast.tasks.task import Task
 
 
 class Asking(Life):
@@ -188,6 +192,110 @@ class Asking(Life):
         """Do as `resume`, from blocking code."""
         self.blocking(self.resume(queue))
 
+    async def limits(self) -> list[LimitView]:
+        """Return every limit that was declared or set, and the keys that jobs run with: what holds, who said it."""
+        client = self.client()
+        await client.open()
+        return await client.store.limits()
+
+    def limits_sync(self) -> list[LimitView]:
+        """Do as `limits`, from blocking code."""
+        return self.blocking(self.limits())
+
+    async def set_limit(
+        self,
+        *,
+        queue: str | None = None,
+        task: Task[..., Any] | str | None = None,
+        scope: str | None = None,
+        key: str | None = None,
+        most: int | None = None,
+        rate: float | None = None,
+        per: float | timedelta = 1.0,
+        burst: float | None = None,
+        weight: float | None = None,
+        by: str = "",
+    ) -> None:
+        """Set the limit of a queue, a task, each key of a scope or one of them, whatever programs declare.
+
+        The whole of it: what is not given holds no more. It holds for every claim that begins after this call returned, whoever
+        makes it; what runs already counts, and runs on. Atomic; repeatable. Raises `BadJob`.
+        """
+        name = limit_named(queue=queue, task=_name_of(task), scope=scope, key=self._key_of(key))
+        seconds = per.total_seconds() if isinstance(per, timedelta) else per
+        rule = make_rule(most=most, rate=rate, per=seconds, burst=burst, weight=weight)
+        if rule.nothing:
+            raise BadJob(
+                "says nothing: give most=, rate= or weight=; what is declared holds again by clear_limit", path="limit"
+            )
+        await self._change_limit(name, rule, by)
+
+    def set_limit_sync(
+        self,
+        *,
+        queue: str | None = None,
+        task: Task[..., Any] | str | None = None,
+        scope: str | None = None,
+        key: str | None = None,
+        most: int | None = None,
+        rate: float | None = None,
+        per: float | timedelta = 1.0,
+        burst: float | None = None,
+        weight: float | None = None,
+        by: str = "",
+    ) -> None:
+        """Do as `set_limit`, from blocking code."""
+        self.blocking(
+            self.set_limit(
+                queue=queue,
+                task=task,
+                scope=scope,
+                key=key,
+                most=most,
+                rate=rate,
+                per=per,
+                burst=burst,
+                weight=weight,
+                by=by,
+            )
+        )
+
+    async def clear_limit(
+        self,
+        *,
+        queue: str | None = None,
+        task: Task[..., Any] | str | None = None,
+        scope: str | None = None,
+        key: str | None = None,
+        by: str = "",
+    ) -> None:
+        """Take back what was set about a limit: what programs declare holds again. Atomic; repeatable."""
+        name = limit_named(queue=queue, task=_name_of(task), scope=scope, key=self._key_of(key))
+        await self._change_limit(name, None, by)
+
+    def clear_limit_sync(
+        self,
+        *,
+        queue: str | None = None,
+        task: Task[..., Any] | str | None = None,
+        scope: str | None = None,
+        key: str | None = None,
+        by: str = "",
+    ) -> None:
+        """Do as `clear_limit`, from blocking code."""
+        self.blocking(self.clear_limit(queue=queue, task=task, scope=scope, key=key, by=by))
+
+    async def _change_limit(self, name: LimitName, rule: LimitRule | None, by: str) -> None:
+        who = text_of(by, "by")
+        client = self.client()
+        await client.open()
+        await client.store.set_limit(name, rule, by=who)
+        client.notifier.hint(change_of(name))
+
+    def _key_of(self, key: str | None) -> str | None:
+        """Return the key of a limit as it is stored: an app that encrypts hashes it, as it does for its jobs."""
+        return key if self.sealer is None or not key else self.sealer.hash(key)
+
     # what handles ask for
 
     @property
@@ -211,6 +319,10 @@ class Asking(Life):
         if task in self._tasks:
             return self._tasks[task].results
         return ResultCodec.of(_anything, task=task, max_bytes=self._max_bytes, sealer=self.sealer)
+
+
+def _name_of(task: Task[..., Any] | str | None) -> str | None:
+    return task.name if isinstance(task, Task) else task
 
 
 def _anything() -> Any:

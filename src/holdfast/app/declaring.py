@@ -11,6 +11,7 @@ from holdfast.app.producing import Producing
 from holdfast.core.job import DEFAULT_LEASE, DEFAULT_PREFER_FOR, OnConflict
 from holdfast.core.text import checked_name
 from holdfast.errors import BadSetting, BadTask
+from holdfast.tasks.limiting import Limit, limiting_of
 from holdfast.tasks.options import (
     Executor,
     Missed,
@@ -60,6 +61,7 @@ class Declaring(Producing):
         requires: Collection[str] = (),
         prefers: Collection[str] = (),
         prefer_for: float | timedelta = DEFAULT_PREFER_FOR,
+        limit: Limit | Sequence[Limit] | None = None,
         cron: str | None = None,
         timezone: str = "UTC",
         missed: Missed | Literal["latest", "all", "skip"] = Missed.LATEST,
@@ -76,7 +78,8 @@ class Declaring(Producing):
         `executor` is async, thread, process, command or outside; by default a function that awaits runs async, any other in
         a thread. `key` (text with `{arg}` fields, or a function of the args) makes jobs
         unique while they are live. `requires` names capabilities that a worker must have to claim them; jobs are left to
-        idle workers that have what it `prefers`, but not for longer than `prefer_for` seconds. `cron` makes it periodic, in
+        idle workers that have what it `prefers`, but not for longer than `prefer_for` seconds. `limit` says how many run at
+        once over all workers, and how often they start: of the task, or of each key. `cron` makes it periodic, in
         `timezone`. `version` is that of its args: `@task.upgrade(1)` brings stored ones of version 1 to the next.
         `continues_with` names the tasks that a step of it may continue with; names may be declared later. `atomic` makes each
         attempt one transaction (`job.tx`). Raises `BadTask` for what cannot work.
@@ -110,6 +113,7 @@ class Declaring(Producing):
                     requires=names_of(requires),
                     prefers=names_of(prefers),
                     prefer_for=seconds(prefer_for),
+                    limit=limiting_of(limit),
                     cron=cron,
                     timezone=timezone,
                     missed=choice(Missed, missed, "missed", label),
@@ -183,18 +187,29 @@ class Declaring(Producing):
                     meant = f"do you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(self._tasks))}"
                     raise BadTask(f"task {task.name!r}: continues_with names {name!r}, and there is no such task; {meant}")
 
-    def queue(self, name: str, *, fifo: bool = False, weight: float = 1.0, max_depth: int | None = None) -> QueueOptions:
+    def queue(
+        self,
+        name: str,
+        *,
+        fifo: bool = False,
+        weight: float = 1.0,
+        max_depth: int | None = None,
+        limit: Limit | None = None,
+    ) -> QueueOptions:
         """Say something about a queue.
 
         `fifo` keeps one strict order across its tasks. `weight` is its share of the claims against other queues. `max_depth`
-        is how many jobs may wait in it: an enqueue beyond raises `QueueFull`.
+        is how many jobs may wait in it: an enqueue beyond raises `QueueFull`. `limit` says how many of its jobs run at once
+        over all workers, and how often they start.
         """
         checked_name(name, "queue")
         if type(weight) not in {int, float} or not 0 < weight < math.inf:
             raise BadSetting(f"queue {name!r}: weight must be above 0, not {weight!r}")
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise BadSetting(f"queue {name!r}: max_depth must be a whole number from 1, not {max_depth}")
-        said = QueueOptions(name, fifo, weight, max_depth)
+        if limit is not None and limit.keyed:
+            raise BadSetting(f"queue {name!r}: limit must be a Limit without a key, not {limit!r}: keys belong to tasks")
+        said = QueueOptions(name, fifo, weight, max_depth, limit)
         if (before := self._queues.setdefault(name, said)) != said:
             raise BadSetting(f"queue {name!r} was declared before, as {before}: say everything about it in one place")
         return said

@@ -7,7 +7,8 @@ import socket
 from typing import TYPE_CHECKING
 
 from holdfast.app.declaring import Declaring
-from holdfast.errors import BadSetting
+from holdfast.core.limits import LimitKind, LimitName, LimitRule
+from holdfast.errors import BadSetting, BadTask
 from holdfast.tasks.options import Executor, names_of
 
 if TYPE_CHECKING:
@@ -75,6 +76,25 @@ class Holdfast(Declaring):
         )
         return RunningWorker(self.world(retention), options, counters)
 
+    def _limits(self) -> dict[LimitName, LimitRule]:
+        """Return what the app says about limits, also that it says nothing about those of its tasks and queues."""
+        said: dict[LimitName, LimitRule] = {}
+        for queue in self._queues.values():
+            said[LimitName(LimitKind.QUEUE, queue.name)] = LimitRule() if queue.limit is None else queue.limit.rule()
+        for task in self._tasks.values():
+            whole, keyed = task.options_declared.limit
+            said[LimitName(LimitKind.TASK, task.name)] = LimitRule() if whole is None else whole.rule()
+            if keyed is not None:
+                scope = LimitName(LimitKind.KEY, keyed.scope or task.name)
+                if said.setdefault(scope, keyed.rule()) != keyed.rule():
+                    raise BadTask(
+                        f"task {task.name!r} says {keyed.rule()} of the keys of scope {scope.name!r}, and another says "
+                        f"{said[scope]}: they share its limits, so say the same, or name another scope"
+                    )
+            else:
+                said.setdefault(LimitName(LimitKind.KEY, task.name), LimitRule())
+        return said
+
     def world(self, retention: Retention | None = None) -> World:
         """Return what a worker is made of: the tasks and hooks declared so far, and the adapters. For tools and tests.
 
@@ -94,6 +114,7 @@ class Holdfast(Declaring):
             lifespans=tuple(self._lifespans),
             listeners=tuple(self._listeners),
             weights={queue.name: queue.weight for queue in self._queues.values()},
+            limits=self._limits(),
             retention=retention or self._retention,
             outside=frozenset(name for name, task in self._tasks.items() if task.executor is Executor.OUTSIDE),
             remote=self._adapters.remote,

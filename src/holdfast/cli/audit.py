@@ -31,12 +31,13 @@ def audit(
     action: Action | None = None,
     common: Common = COMMON,
 ) -> None:
-    """Show who did what: every cancel, retry, pause, drain and the like, the newest first.
+    """Show who did what: every enqueue, cancel, retry, pause, drain and the like, the newest first.
 
     Example: holdfast audit --action delete --actor ann@desk
 
-    What a person does is written down together with what it changes, whether it came from this command line, the API or the
-    dashboard. A program's own calls are in the event logs of its jobs. Lines are never changed or removed.
+    What is done by this command line, the API or the dashboard is written down together with what it changes. A program's own
+    calls are in the event logs of its jobs. Lines are never changed, and never removed but for those about enqueues
+    (retention_enqueues).
 
     Parameters
     ----------

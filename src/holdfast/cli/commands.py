@@ -9,6 +9,8 @@ from cyclopts import App, CycloptsError, Parameter
 
 import holdfast
 from holdfast.cli import output
+from holdfast.cli.contributed import Contribution, contributions
+from holdfast.errors import MissingExtra
 
 HELP: Final = """Durable jobs for Python.
 
@@ -21,6 +23,7 @@ GROUPS: Final = {
     "jobs": "List, explain, retry, cancel, complete and delete jobs.",
     "chains": "List, show, cancel, retry and delete chains.",
     "queues": "List, pause and resume queues.",
+    "limits": "List, set and clear limits: how many run at once, and how often they start.",
     "workers": "List, disable, enable, drain and revoke workers.",
     "schedules": "List what is enqueued again and again.",
     "alerts": "Where alerts go, what was delivered, and a test.",
@@ -52,6 +55,9 @@ COMMANDS: Final = {
     "queues ls": "queues:ls",
     "queues pause": "queues:pause",
     "queues resume": "queues:resume",
+    "limits ls": "limits:ls",
+    "limits set": "limits:set_limit",
+    "limits clear": "limits:clear",
     "workers ls": "workers:ls",
     "workers disable": "workers:disable",
     "workers enable": "workers:enable",
@@ -109,7 +115,37 @@ def build(words: Sequence[str] = ()) -> App:
         module, _, function = COMMANDS[name].partition(":")
         command = getattr(importlib.import_module(f"holdfast.cli.{module}"), function)
         (groups[group_name] if group_name else app).command(command, name=own_name, sort_key=_place(name))
+    for place, contribution in enumerate(_brought(words), start=len(COMMANDS)):
+        app.command(_group(contribution, words, place))
     return app
+
+
+def _brought(words: Sequence[str]) -> list[Contribution]:
+    """Return the groups of other packages that could be meant; what names one of our own commands does not look for them."""
+    if words and words[0] in {name.split()[0] for name in COMMANDS}:
+        return []
+    found = contributions()
+    own = {name.split()[0] for name in COMMANDS}
+    return [one for name, one in found.items() if name not in own and (not words or words[0] not in found or words[0] == name)]
+
+
+def _group(contribution: Contribution, words: Sequence[str], place: int) -> App:
+    """Return a group of another package: with its commands where it is named, else with what help says of it alone."""
+    group = App(name=contribution.name, help=contribution.text, sort_key=place)
+    named = bool(words) and words[0] == contribution.name
+    if words and not named:
+        return group
+    try:
+        commands = contribution.commands()
+    except MissingExtra:
+        if named:
+            raise
+        return group
+    meant = {words[1]} & set(commands) if len(words) > 1 else set()
+    for at, (name, where) in enumerate(commands.items()):
+        if not meant or name in meant:
+            group.command(contribution.command(where), name=name, sort_key=at)
+    return group
 
 
 def _meant(words: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import sys
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Annotated, Any, cast
 from uuid import UUID
@@ -12,7 +13,7 @@ from cyclopts import Parameter
 
 from holdfast.app import Holdfast
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Yes, run, tell
+from holdfast.cli.common import COMMON, Common, Yes, actor, run, tell
 from holdfast.cli.embedded import embedding
 from holdfast.cli.loading import another_store, load_app
 from holdfast.config import load
@@ -22,7 +23,7 @@ from holdfast.core.states import TERMINAL, State
 from holdfast.errors import JobNotFound
 from holdfast.finding import Mistake, seconds
 from holdfast.notify.port import Hint
-from holdfast.store.port import Enqueue, Enqueued, JobView, Store
+from holdfast.store.port import Audit, Enqueue, Enqueued, JobView, Store
 from holdfast.tasks.options import JobOptions, priority_of
 from holdfast.tasks.task import Call, Task
 
@@ -118,7 +119,7 @@ def enqueue(
     job = _unchecked(task, text, options)
 
     async def work(store: Store) -> int:
-        answer = (await store.enqueue([job]))[0]
+        answer = (await store.enqueue([job], audit=Audit(by=actor())))[0]
         await tell(common, Hint(frozenset({job.queue}), later=bool(job.delay or job.run_at)))
         output.note(f"the args are unchecked: give --app MODULE:APP to have the task {task!r} check them")
         _told(answer, common, wait=wait)
@@ -132,15 +133,23 @@ def enqueue(
 
 async def _through(app: Holdfast, call: Call[Any], common: Common, *, wait: bool, limit: float | None) -> int:
     async with app:
-        handle = (await app.enqueue_many([call]))[0]
-        _told(Enqueued(handle.status, handle.id), common, wait=wait)
+        answer = await _audited(app, call)
+        _told(answer, common, wait=wait)
         if not wait:
             return output.OK
         try:
-            view = await app.client().wait(handle.id, limit)
+            view = await app.client().wait(answer.job_id, limit)
         except TimeoutError:
-            raise _still(handle.id, limit) from None
+            raise _still(answer.job_id, limit) from None
         return _ended(app.opened(view), common)
+
+
+async def _audited(app: Holdfast, call: Call[Any]) -> Enqueued:
+    """Do as `app.enqueue_many`, with a line in the audit log: it is a person who enqueues, and not the program."""
+    queue = app.queue_options(call.job.queue)
+    caps = {} if queue is None or queue.max_depth is None else {call.job.queue: queue.max_depth}
+    with nullcontext() if app.tracing is None else app.tracing.enqueuing([call]):
+        return (await app.client().enqueue([call.job], caps, Audit(by=actor())))[0]
 
 
 # --- without it ---------------------------------------------------------------------------------------------------------

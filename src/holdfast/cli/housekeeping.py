@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, Yes, run, store_url
+from holdfast.cli.common import COMMON, Common, Yes, actor, run, store_url
 from holdfast.cli.output import Column
 from holdfast.config import SECRETS, load
 from holdfast.core.spans import span
@@ -58,16 +58,18 @@ def prune(
     failed: str | None = None,
     canceled: str | None = None,
     signals: str | None = None,
+    enqueues: str | None = None,
     dry_run: Yes = False,
     common: Common = COMMON,
 ) -> None:
-    """Delete jobs that ended long ago, with all their records, and signals that were emitted long ago.
+    """Delete jobs that ended long ago, with all their records; old signals, and old lines of the audit log about enqueues.
 
     Example: holdfast prune --succeeded 7d --failed never
 
-    What is not given is taken from the settings retention_succeeded, retention_failed, retention_canceled and
-    retention_signals. The steps of a chain are kept until its last one is old enough. Workers prune by themselves too: by
-    these settings where they are set, else by the retention that their app declares.
+    What is not given is taken from the settings retention_succeeded, retention_failed, retention_canceled,
+    retention_signals and retention_enqueues. The steps of a chain are kept until its last one is old enough. Workers prune by
+    themselves too: by these settings where they are set, else by the retention that their app declares. Of what is pruned
+    here, the audit log says by whom.
 
     Parameters
     ----------
@@ -79,10 +81,12 @@ def prune(
         How long canceled ones are.
     signals
         How long signals are, from when they were emitted.
+    enqueues
+        How long the audit log keeps lines about enqueues. All others it keeps for ever.
     dry_run
         Only count jobs. Looks at every job that has ended, so it may take a while.
     """
-    given = {"succeeded": succeeded, "failed": failed, "canceled": canceled, "signals": signals}
+    given = {"succeeded": succeeded, "failed": failed, "canceled": canceled, "signals": signals, "enqueues": enqueues}
     retention = load({f"retention_{name}": value for name, value in given.items()}).settings.retention
 
     async def work(store: Store) -> None:
@@ -105,7 +109,7 @@ def prune(
 async def _prune(store: Store, retention: Retention) -> int:
     total, after = 0, None
     while True:
-        pruned = await store.prune(retention, limit=BATCH, after=after)
+        pruned = await store.prune(retention, limit=BATCH, after=after, by=actor())
         total, after = total + pruned.count, pruned.after
         if after is None:
             return total

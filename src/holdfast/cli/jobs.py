@@ -8,11 +8,13 @@ from cyclopts import Parameter
 from holdfast.cli import output
 from holdfast.cli.common import COMMON, Common, Yes, run
 from holdfast.cli.output import Column
+from holdfast.core.limits import LimitKey
 from holdfast.core.states import TERMINAL, State
 from holdfast.explaining import SHOWN_BLOCKERS, counted, look, reasons
 from holdfast.finding import Mistake, job_filter, job_id, jobs_where, listed, one_job
 from holdfast.store.port import BlockerView, ChainView, EventView, JobView, Store
 from holdfast.tasks.report import Report, make_report
+from holdfast.throttling import marked
 
 COLUMNS = (
     Column("id", is_id=True),
@@ -58,6 +60,7 @@ def ls(
         where = job_filter(filters, now)
         start = None if after is None else await job_id(store, after)
         jobs, cursor, whole = await listed(jobs_where(store, where), limit=limit, after=start, everything=everything)
+        jobs = await marked(store, jobs)
         if common.as_json:
             output.print_json({"jobs": [job_json(job) for job in jobs], "after": cursor, "searched_all": whole})
             return
@@ -83,7 +86,7 @@ def show(job: str, /, *, events: Yes = False, common: Common = COMMON) -> None:
     """
 
     async def work(store: Store) -> None:
-        view = await one_job(store, job)
+        (view,) = await marked(store, [await one_job(store, job)])
         log = await store.events(view.id)
         report = make_report(view, await store.attempts(view.id), log, await store.parts(view.id), await store.now())
         blockers = await store.blockers(view.id) if view.after else []
@@ -109,8 +112,9 @@ def why(job: str, /, *, common: Common = COMMON) -> None:
 
     Example: holdfast jobs why 01890a5d..9a8057
 
-    Paused queue, not due yet, blocked, asleep or waiting for a signal, to be completed from outside, no worker that knows the
-    task, all slots busy, a lease whose holder is gone, or how it ended: each reason comes with the command that changes it.
+    Paused queue, a limit that is used up, not due yet, blocked, asleep or waiting for a signal, to be completed from outside,
+    no worker that knows the task, all slots busy, a lease whose holder is gone, or how it ended: each reason comes with the
+    command that changes it.
 
     Parameters
     ----------
@@ -119,7 +123,7 @@ def why(job: str, /, *, common: Common = COMMON) -> None:
     """
 
     async def work(store: Store) -> None:
-        view = await one_job(store, job)
+        (view,) = await marked(store, [await one_job(store, job)])
         found = reasons(await look(store, view, output.moment))
         if common.as_json:
             output.print_json({"id": view.id, "state": view.state, "shown": view.shown, "reasons": found})
@@ -154,6 +158,7 @@ def described(view: JobView, report: Report, chain: ChainView | None = None, blo
     facts += [("key", f"{view.key} (scope {view.scope})")] * (view.key is not None)
     facts += [("tags", ", ".join(view.tags))] * bool(view.tags)
     facts += [("requires", ", ".join(view.requires))] * bool(view.requires)
+    facts += [("limit", _limit(view.limit))] if view.limit is not None else []
     facts += [("chain", _chain(chain))] if chain is not None else []
     facts += [("continued by", view.continued_by)] * (view.continued_by is not None)
     facts += [("after", line) for line in _blockers(blockers)]
@@ -199,6 +204,11 @@ def _detail(job: JobView) -> str:
     else:
         text = job.args
     return text
+
+
+def _limit(limit: LimitKey) -> str:
+    weight = "" if limit.weight == 1.0 else f", weight {limit.weight:g}"
+    return f"key {limit.key!r} in {limit.scope!r}{weight}"
 
 
 def _chain(chain: ChainView) -> str:

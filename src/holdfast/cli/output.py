@@ -47,6 +47,7 @@ STYLES: Final = {
     "failed": "bold red",
     "canceled": "dim",
     "paused": "bold yellow",
+    "throttled": "bold yellow",
     "retrying": "yellow",
     "expired": "bold red",
     "idle": "green",

@@ -12,7 +12,8 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.core.needs import SOFT, needs_text
+from holdfast.core.limits import LimitKey, check_cost
+from holdfast.core.needs import SOFT, limit_text, needs_text
 from holdfast.core.numbers import check_seconds
 from holdfast.core.retry import Retry
 from holdfast.core.text import checked_name, flaw
@@ -66,11 +67,15 @@ class Policy(msgspec.Struct, frozen=True, array_like=True):
     retry: Retry = Retry()
     timeout: float | None = DEFAULT_TIMEOUT
     on_blocker_failure: BlockerPolicy = BlockerPolicy.FAIL
+    cost: float = 1.0
+    """How much of a limit's rate one attempt takes."""
 
     def __post_init__(self) -> None:
-        """Refuse a time-out that is none."""
+        """Refuse a time-out or a cost that is none."""
         if self.timeout is not None:
             check_seconds(self.timeout, "timeout", least=SHORTEST_LEASE)
+        if self.cost != 1.0:
+            check_cost(self.cost)
 
 
 DEFAULT_POLICY: Final = Policy()
@@ -82,8 +87,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `id` is made by the client (UUIDv7): repeating an enqueue whose outcome is unknown is safe. `args` is JSON text from
     the codec. `delay` counts from the store's now; `run_at` is absolute, and a past one means now. `after` names the
     chains (by their first job) that must end first. A job that still waits `expires_in` seconds after its enqueue is
-    ended as canceled. `chain_id` is `None`, or its own id: then it is the first step of a chain. Which chain a later
-    step belongs to is written by the store, when the step before it continues.
+    ended as canceled. Jobs with the same `limit` key share its limits, and wait in a lane of their own; not in a `fifo`
+    queue, where nothing passes another. `chain_id` is `None`, or its own id: then it is the first step of a chain. Which chain
+    a later step belongs to is written by the store, when the step before it continues.
     """
 
     id: UUID
@@ -105,6 +111,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tags: tuple[str, ...] = ()
     trace: str | None = None
     expires_in: float | None = None
+    limit: LimitKey | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no store could keep, naming the field."""
@@ -134,6 +141,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 checked_name(name, f"{field}[{index}]")
         if self.requires or self.prefers:
             self._check_needs()
+        if self.limit is not None:
+            self._check_limit(self.limit)
         if self.after:
             self._check_after()
         if self.chain_id not in (None, self.id):
@@ -177,6 +186,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             raise BadJob(f"what is required need not be preferred: {min(both)}", path="prefers")
         check_seconds(self.prefer_for, "prefer_for", least=0.0)
 
+    def _check_limit(self, limit: LimitKey) -> None:
+        if self.fifo:
+            reason = f"queue {self.queue!r} keeps one order for all (fifo), and a key would have to be passed: limit the queue"
+            raise BadJob(reason, path="limit", task=self.task)
+        if SOFT in limit.scope or SOFT in limit.key:
+            raise BadJob("has a record separator in its name", path="limit.scope" if SOFT in limit.scope else "limit.key")
+
     @property
     def needs(self) -> tuple[str, ...]:
         """What it requires and prefers, as it is kept and ordered by."""
@@ -189,13 +205,20 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def entry(self) -> int:
-        """The lane it is claimed from: its own, or the one its `fifo` queue shares among tasks."""
-        return lane_id(self.queue, "", self.priority, self.needs) if self.fifo else self.lane
+        """The lane it is claimed from: its own, the one its `fifo` queue shares among tasks, or that of its limit's key."""
+        if self.fifo:
+            return lane_id(self.queue, "", self.priority, self.needs)
+        return self.lane if self.limit is None else lane_id(self.queue, self.task, self.priority, self.entry_needs)
+
+    @property
+    def entry_needs(self) -> tuple[str, ...]:
+        """What the lane that it is claimed from is told apart by: what it needs, and the key of its limit."""
+        return self.needs if self.limit is None else (*self.needs, limit_text(self.limit))
 
     @property
     def retry_entry(self) -> int:
-        """The lane it is claimed from once it has failed: a `fifo` queue keeps one order for all."""
-        return self.entry if self.fifo else retry_lane(self.entry)
+        """The lane it is claimed from once it has failed: a `fifo` queue, and the key of a limit, keep one order for all."""
+        return self.entry if self.fifo or self.limit is not None else retry_lane(self.entry)
 
 
 @lru_cache(maxsize=10_000)
@@ -234,7 +257,10 @@ _policy_decoder = msgspec.json.Decoder(Policy)
 @lru_cache(maxsize=1000)
 def policy_text(policy: Policy) -> str | None:
     """Return the stored form of a policy; the default one takes no room."""
-    return None if policy == DEFAULT_POLICY else _encoder.encode(policy).decode()
+    if policy == DEFAULT_POLICY:
+        return None
+    usual = policy.cost == DEFAULT_POLICY.cost
+    return _encoder.encode((policy.retry, policy.timeout, policy.on_blocker_failure) if usual else policy).decode()
 
 
 @lru_cache(maxsize=1000)

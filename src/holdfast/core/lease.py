@@ -42,6 +42,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     """How many chains it waited for: their results are there for it (`Store.blockers`)."""
     ready_at: datetime | None = None
     """Since when it was ready; `None`: since it was created."""
+    limited: bool = False
+    """It counts for a limit: when its lease ends there is room for another, which somebody may be waiting for."""
 
     @property
     def waited(self) -> float:
@@ -52,6 +54,16 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     def lease(self) -> Lease:
         """What its writes must show."""
         return Lease(self.job_id, self.token)
+
+
+class Taken(list[Claimed]):
+    """What a claim brought. A list, and in how many seconds it is worth asking again where a limit held jobs back."""
+
+    again: float | None = None
+
+    def held_back(self, seconds: float) -> None:
+        """Note that a job waits only because of a limit, which may let it go after so long."""
+        self.again = seconds if self.again is None else min(self.again, seconds)
 
 
 class Hold(StrEnum):

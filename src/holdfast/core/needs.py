@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from holdfast.core.limits import LimitKey
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -19,10 +21,14 @@ RUNNING: Final = "concurrent_jobs"
 
 
 class Needs(NamedTuple):
-    """The capabilities that jobs of a lane require, and those that they prefer, with how many seconds they wait for one."""
+    """The capabilities that jobs of a lane require, and those that they prefer, with how many seconds they wait for one.
+
+    And the key by which they share a limit, where they have one: then the lane is that key's alone.
+    """
 
     required: frozenset[str]
     preferred: Mapping[str, float]
+    limit: LimitKey | None = None
 
 
 def needs_text(requires: tuple[str, ...], prefers: tuple[str, ...], prefer_for: float) -> tuple[str, ...]:
@@ -30,11 +36,21 @@ def needs_text(requires: tuple[str, ...], prefers: tuple[str, ...], prefer_for: 
     return (*requires, *(f"{name}{SOFT}{prefer_for:g}" for name in prefers)) if prefers else requires
 
 
+def limit_text(limit: LimitKey) -> str:
+    """Return the key of a limit as it is kept among needs: it begins with what no capability has in its name."""
+    return f"{SOFT}{limit.weight:g}{SOFT}{limit.scope}{SOFT}{limit.key}"
+
+
 @lru_cache(maxsize=10_000)
 def needs_of(texts: tuple[str, ...]) -> Needs:
-    """Return the needs that `needs_text` wrote."""
-    soft = [text.partition(SOFT) for text in texts if SOFT in text]
-    return Needs(frozenset(text for text in texts if SOFT not in text), {name: float(seconds) for name, _, seconds in soft})
+    """Return the needs that `needs_text` and `limit_text` wrote."""
+    limits = [text.split(SOFT, 3) for text in texts if text.startswith(SOFT)]
+    soft = [text.partition(SOFT) for text in texts if text.find(SOFT) > 0]
+    return Needs(
+        frozenset(text for text in texts if SOFT not in text),
+        {name: float(seconds) for name, _, seconds in soft},
+        LimitKey(limits[0][2], limits[0][3], float(limits[0][1])) if limits else None,
+    )
 
 
 def required(texts: tuple[str, ...]) -> tuple[str, ...]:

@@ -136,6 +136,8 @@ class Manager:
                     logger.warning("the store does not answer, the number of workers stays at %d: %s", self._crew.wanted, error)
                 self._silent = True
             else:
+                if self._silent:
+                    logger.info("the store answers again: decisions go on")
                 self._silent = False
 
     async def _beat(self) -> None:

@@ -82,6 +82,8 @@ class Claimer:
         self._hinted = False
         self._unsure = False
         """The answer to a claim was lost: the store may have leases for this worker that it does not know of."""
+        self._again: float | None = None
+        """In how many seconds it is worth asking again, where a limit held jobs back."""
         self.enabled = True
         self.idle: frozenset[str] = frozenset()
         """What other workers have that could do more: jobs that prefer it are left to them for a while."""
@@ -150,6 +152,8 @@ class Claimer:
             if handed:
                 self.notifier.answered(handed, more=not 0 < taken < room)
             more = taken > 0
+            if self._again is not None and not more:  # a limit holds back what waits
+                next_look = min(next_look, now + self._again * (1.0 + 0.1 * self._environment.random()))
             self._hinted = self._hinted and not more  # what it hinted at may be what was just taken
             if look and hinted and not taken:
                 self._counters.add(count.CONFLICTS)
@@ -209,6 +213,7 @@ class Claimer:
             self._look = True  # at once again, as somebody whom the store knows: what waits there may be hinted at no more
             return 0
         self._backoff.answered()
+        self._again = getattr(claimed, "again", None)  # a store of somebody else's may answer with a plain list
         if claimed:
             self._counters.add(count.CLAIMED, len(claimed))
             self._take(claimed, asked_at)

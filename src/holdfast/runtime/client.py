@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.core.job import NewJob
     from holdfast.core.outcome import Error
     from holdfast.notify.port import Notifier
-    from holdfast.store.port import ChainView, Emitted, Enqueued, EventView, JobView, LogView, Store
+    from holdfast.store.port import Audit, ChainView, Emitted, Enqueued, EventView, JobView, LogView, Store
     from holdfast.tasks.report import Completion, Report
 
 PAGE: Final = 500
@@ -60,10 +60,15 @@ class Client:
 
     # producing
 
-    async def enqueue(self, jobs: Sequence[NewJob], caps: Mapping[str, int]) -> list[Enqueued]:
-        """Enqueue jobs, all or none; concurrent callers share a commit, and each caller's jobs stand or fall alone."""
+    async def enqueue(self, jobs: Sequence[NewJob], caps: Mapping[str, int], audit: Audit | None = None) -> list[Enqueued]:
+        """Enqueue jobs, all or none; concurrent callers share a commit, and each caller's jobs stand or fall alone.
+
+        With `audit` in a commit of their own, which writes that line too.
+        """
         if not self._opened:
             await self.open()
+        if audit is not None:
+            return await self._enqueuer.enqueue_audited(jobs, caps, audit)
         return await self._enqueuer.enqueue(jobs, caps) if jobs else []
 
     # looking

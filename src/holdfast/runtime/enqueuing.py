@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.job import NewJob
     from holdfast.notify.port import Notifier
-    from holdfast.store.port import Enqueued, Store
+    from holdfast.store.port import Audit, Enqueued, Store
 
 
 BUSY: Final = 5.0
@@ -60,6 +60,13 @@ class Enqueuer:
             self._flushing = loop.create_task(self._flush(), name="holdfast-enqueue")
         # a caller that is cancelled gives up the answer alone: what is being written is not taken back, its neighbours go on
         return await future
+
+    async def enqueue_audited(self, jobs: Sequence[NewJob], caps: Mapping[str, int], audit: Audit) -> list[Enqueued]:
+        """Enqueue jobs in a commit of their own, with a line about it in the audit log."""
+        answers = await self._store.enqueue(jobs, caps=caps or None, audit=audit)
+        if hint := hint_of(jobs, answers):
+            self._notifier.hint(hint)
+        return answers
 
     async def close(self) -> None:
         """Wait until what was asked for is written."""

@@ -116,7 +116,7 @@ class Sweeper:
 
 
 class Pruner:
-    """Deletes terminal jobs past their retention, and old signals and figures, walking the archive a piece at a time."""
+    """Deletes terminal jobs past their retention, and what else is old, walking the archive a piece at a time."""
 
     interval = 60.0
 
@@ -127,7 +127,7 @@ class Pruner:
 
     async def tick(self) -> float | None:
         """Prune a piece; soon again while the walk goes on."""
-        # where all jobs are kept for ever, the archive is not walked: figures and signals grow old all the same
+        # where all jobs are kept for ever, the archive is not walked: figures, signals and lines grow old all the same
         limit = BATCH if self._retention.seconds() else 0
         pruned = await self._store.prune(self._retention, limit=limit, after=self._after)
         self._after = pruned.after

@@ -11,6 +11,7 @@ from holdfast.core.abort import LOST, AbortReason
 from holdfast.core.outcome import Error, Failed, Released
 from holdfast.core.states import Event
 from holdfast.errors import SchemaError, StoreUnavailable
+from holdfast.notify.port import Hint
 from holdfast.runtime import counters as count
 from holdfast.runtime.attempt import STOP_GRACE, Attempt, Commit
 from holdfast.runtime.attempting import Ended, attempted
@@ -52,8 +53,8 @@ _SUCCEED: Final = Event.SUCCEED
 class Slots:
     """Runs what is claimed, as many at once as there are slots. All on the worker's event loop, but for `abort_from_thread`.
 
-    The hooks are set by the worker before the first claim: `taken` hears of new leases, `freed` of room for more, `doubted`
-    that a lease seems to be lost.
+    The hooks are set by the worker before the first claim: `taken` hears of new leases, `freed` of room for more, `looked_for`
+    of jobs that there may be now, `doubted` that a lease seems to be lost.
     """
 
     def __init__(self, base: Base, entries: Mapping[str, Entry], *, concurrency: int, prefetch: int) -> None:
@@ -69,6 +70,7 @@ class Slots:
         """Extended by the heartbeat, which reads this from its thread."""
         self.taken: Callable[[Sequence[Attempt]], None] = _nothing
         self.freed: Callable[[], None] = _nothing
+        self.looked_for: Callable[[], None] = _nothing
         self.doubted: Callable[[], None] = _nothing
         self.running = 0
         """How many handlers run."""
@@ -402,16 +404,19 @@ class Slots:
     def _confirmed(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
             self.held.pop(attempt.lease, None)
-        self._let_go()
+        self._let_go(attempts)
 
     def _drop(self, attempt: Attempt) -> None:
         """Let go of an attempt whose lease is lost."""
         attempt.finished = attempt.submitted = True
         self.held.pop(attempt.lease, None)
-        self._let_go()
+        self._let_go((attempt,))
 
-    def _let_go(self) -> None:
+    def _let_go(self, attempts: Sequence[Attempt]) -> None:
         self._let_one_go.set()
+        if queues := {attempt.claimed.queue for attempt in attempts if attempt.claimed.limited}:
+            self._base.notifier.hint(Hint(frozenset(queues)))  # a limit has room again, for whoever waits for it
+            self.looked_for()
         self.freed()
 
 

@@ -230,6 +230,8 @@ class RunningWorker:
             capabilities=options.capabilities,
         )
         await store.register(self.worker)
+        if not world.remote:
+            await store.declare(world.limits)
         outage.heard()
         self._vitals.registered = True
         self._make_parts(entries)
@@ -270,6 +272,7 @@ class RunningWorker:
         )
         self._claimer = Claimer(base, claims, room=slots.room, take=slots.take, held=lambda: set(slots.held))
         slots.taken, slots.freed, slots.doubted = self._heartbeat.notice, self._claimer.freed, self._heartbeat.hurry
+        slots.looked_for = self._claimer.hinted
         self._measurer = Measurer(base)
         keepers: dict[str, Keeper] = {"measurer": self._measurer}
         if not world.remote:  # behind a server it is the server that does it

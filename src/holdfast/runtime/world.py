@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence  # noqa: TC003  dataclass fields, kept readable for introspection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.health import host_and_port
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast.core.environment import WorkerEnvironment
+    from holdfast.core.limits import LimitName, LimitRule
     from holdfast.notify.port import Notifier
     from holdfast.runtime.entry import Middleware
     from holdfast.store.port import Caller, Retention, Store
@@ -48,12 +49,12 @@ class WorkerOptions:
             raise BadSetting(f"concurrency must be a whole number from 1, not {self.concurrency}: a worker needs a slot")
         if type(self.prefetch) is not int or self.prefetch < 0:
             raise BadSetting(f"prefetch must be a whole number from 0, not {self.prefetch}")
-        for field in ("delay", "shutdown_timeout"):
-            if not getattr(self, field) >= 0:
-                raise BadSetting(f"{field} must be a number of seconds from 0, not {getattr(self, field)}")
-        for field in ("poll", "poll_unhinted"):
-            if not getattr(self, field) > 0:
-                raise BadSetting(f"{field} must be a number of seconds above 0, not {getattr(self, field)}")
+        for name in ("delay", "shutdown_timeout"):
+            if not getattr(self, name) >= 0:
+                raise BadSetting(f"{name} must be a number of seconds from 0, not {getattr(self, name)}")
+        for name in ("poll", "poll_unhinted"):
+            if not getattr(self, name) > 0:
+                raise BadSetting(f"{name} must be a number of seconds above 0, not {getattr(self, name)}")
         if not 0 <= self.retry_share <= 1:
             raise BadSetting(f"retry_share must be from 0 to 1, not {self.retry_share}")
         if self.queues is not None and not self.queues:
@@ -79,6 +80,8 @@ class World:
     listeners: Sequence[Callable[[str, UUID], None]]
     weights: Mapping[str, float]
     retention: Retention
+    limits: Mapping[LimitName, LimitRule] = field(default_factory=dict)
+    """What the app says about limits, also that it says nothing about one that it might."""
     outside: frozenset[str] = frozenset()
     """The tasks of the app that nobody runs: they are completed from outside."""
     remote: bool = False

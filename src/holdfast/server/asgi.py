@@ -19,10 +19,12 @@ from holdfast.server.api.openapi import ROOT
 from holdfast.server.api.serving import problem_response, told
 from holdfast.server.context import Context
 from holdfast.server.door import KeyDoor
+from holdfast.server.extending import checked, found_for
 from holdfast.server.health import health_routes
 from holdfast.server.keeping import Keeping
 from holdfast.server.limits import TooMany
 from holdfast.server.metrics import metrics_routes
+from holdfast.server.proving import Held, held
 from holdfast.server.settings import LOOPBACK_NAMES, ServerSettings, is_loopback
 from holdfast.server.ui import Dashboard
 from holdfast.store.port import Role
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.worker import RunningWorker
     from holdfast.server.alerts.target import Target
+    from holdfast.server.extending import Extension
     from holdfast.store.port import Retention, Store
 
 
@@ -85,6 +88,18 @@ class Server(Starlette):
             return
         await super().__call__(scope, receive, send)
 
+    async def held(self, request: Request, *, job_id: str, token: str, attempt: int | None = None) -> Held:
+        """Return the job that whoever makes a request holds, and prolong its lease: for routes of a program beside this server.
+
+        Raises an error that `refusal` makes an answer of: 401, 403, 404, or 409 for a lease that is no longer current.
+        """
+        return await held(self.context, request, job_id, token, attempt)
+
+    @staticmethod
+    def refusal(error: Exception) -> Response:
+        """Return the answer that tells of an error, in the one shape of the HTTP API. Errors of your own are told as 500."""
+        return told(error)
+
     def close(self) -> None:
         """Have every request that waits answer now: before the web server waits for them."""
         self.api.close()
@@ -99,11 +114,13 @@ def create_server(
     worker: Mapping[str, Any] | None = None,
     housekeeping: bool = True,
     alerts: Sequence[Target] = (),
+    extensions: Sequence[Extension] | None = None,
 ) -> Server:
     """Return the server of a store. Nothing is opened before it starts: by a web server, or by `server.running()`.
 
     With an app, its schedules are fired here too; `worker` runs its jobs in this process, with these options of `app.worker`.
     `housekeeping=False` leaves all of that to workers beside the database. `alerts` says where trouble is told.
+    `extensions` are pages of other packages; unless they are given, those that installed packages have for the app.
     Where others reach it, it starts only with an admin secret or an admin's key (`BadSetting`).
     """
     own = settings or ServerSettings()
@@ -120,12 +137,14 @@ def create_server(
         settings=own,
         door=door,
         version=__version__,
+        tasks=parts.tasks,
         alerts=tuple(alerts),
     )
     keeping = None
     if housekeeping:
         keeping = Keeping(store, notifier, parts.environment, parts.retention, list(parts.tasks.values()))
     alerting = Alerting(app.beside(), context, alerts) if alerts else None
+    added = checked(found_for(app) if extensions is None else extensions)
     api = Api(context, None if keeping is None else keeping.figures)
 
     hosted: list[RunningWorker] = []
@@ -137,6 +156,9 @@ def create_server(
             await store.open()
             await check_access(store, own)
             stack.push_async_callback(notifier.close)
+            for extension in added:
+                if extension.lifespan is not None:
+                    await stack.enter_async_context(extension.lifespan())
             await api.start()
             if keeping is not None:
                 stack.push_async_callback(keeping.stop)
@@ -147,7 +169,7 @@ def create_server(
                 hosted.append(await stack.enter_async_context(app.worker(**worker)))
             yield
 
-    dashboard = Dashboard(context)
+    dashboard = Dashboard(context, added)
     door.sessions = dashboard.sessions.principal
     routes = [
         *api.routes(),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from starlette.requests import HTTPConnection
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.server.principal import Principal
     from holdfast.server.settings import ServerSettings
     from holdfast.store.port import Store
+    from holdfast.tasks.task import Task
 
 
 class Door(Protocol):
@@ -40,5 +41,7 @@ class Context:
     settings: ServerSettings
     door: Door
     version: str
+    tasks: Mapping[str, Task[..., Any]] = field(default_factory=dict)
+    """Those of the app, where it was given one."""
     alerts: Sequence[Target] = ()
     """Where alerts are sent from here."""

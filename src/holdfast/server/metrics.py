@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.core.figures import BOUNDS, summed
+from holdfast.core.limits import LimitKind
 from holdfast.core.states import State
 from holdfast.runtime.exposing import counted, managed, told
 from holdfast.server.alerts.delivering import delivers
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.server.context import Context
     from holdfast.server.keeping import Keeping
     from holdfast.server.principal import Principal
-    from holdfast.store.port import QueueView, Storage, Store, WorkerView
+    from holdfast.store.port import LimitView, QueueView, Storage, Store, WorkerView
 
 
 def metrics_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]:
@@ -80,6 +81,7 @@ async def exposition(
             workers=await store.workers(),
             figures=[view.figure for view in await store.figures(Grain.ALL)],
             storage=await store.storage(),
+            limits=[view for view in await store.limits() if view.name.key is None],
             own=own or {},
         )
     return told((read if queues is None else read.within(queues)).collect(), accept)
@@ -94,6 +96,8 @@ class Read:
     workers: Sequence[WorkerView]
     figures: Sequence[Figure]
     storage: Storage
+    limits: Sequence[LimitView]
+    """Those of queues, tasks and scopes: of single keys there may be any number."""
     own: Mapping[str, int]
 
     def within(self, queues: frozenset[str]) -> Read:
@@ -104,12 +108,14 @@ class Read:
             stats=Stats(tasks=[row for row in self.stats.tasks if row.queue in queues], oldest_waiting=oldest),
             queues=[view for view in self.queues if view.name in queues],
             figures=[figure for figure in self.figures if figure.queue in queues],
+            limits=[view for view in self.limits if view.name.kind is LimitKind.QUEUE and view.name.name in queues],
         )
 
     def collect(self) -> Iterator[Metric]:
         """Go through all metrics."""
         yield from self._jobs()
         yield from self._of_queues()
+        yield from self._of_limits()
         yield from self._attempts()
         yield from self._of_workers()
         yield from self._of_storage()
@@ -132,6 +138,28 @@ class Read:
             oldest.add_metric([queue.name], queue.oldest_waiting or 0.0)
             paused.add_metric([queue.name], float(queue.paused_at is not None))
         yield from (depth, oldest, paused)
+
+    def _of_limits(self) -> Iterator[Metric]:
+        labels = ["kind", "name"]
+        running = GaugeMetricFamily(
+            "holdfast_limit_running", "Jobs that run under a limit; of a scope, those of all its keys.", labels=labels
+        )
+        most = GaugeMetricFamily(
+            "holdfast_limit_most", "How many may run at once; of a scope, with each of its keys.", labels=labels
+        )
+        rate = GaugeMetricFamily(
+            "holdfast_limit_rate", "How many may start in a second, or how much of their cost.", labels=labels
+        )
+        for view in self.limits:
+            if (rule := view.rule) is None:
+                continue
+            own = ["scope" if view.name.kind is LimitKind.KEY else str(view.name.kind), view.name.name]
+            running.add_metric(own, view.running)
+            if rule.most is not None:
+                most.add_metric(own, rule.most)
+            if rule.rate is not None:
+                rate.add_metric(own, rule.rate)
+        yield from (running, most, rate)
 
     def _attempts(self) -> Iterator[Metric]:
         attempts = CounterMetricFamily(

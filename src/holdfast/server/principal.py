@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from holdfast.core.limits import LimitKind, LimitName
 from holdfast.store.port import Role
 
 
@@ -15,7 +16,7 @@ class Right(StrEnum):
     LOOK = "look"
     """See jobs, queues, workers, figures."""
     STEER = "steer"
-    """Retry, cancel, complete, fail, delete; pause and resume; drain, disable, enable, revoke workers; run schedules."""
+    """Retry, cancel, complete, fail, delete jobs; pause and resume queues; set limits; steer workers; run schedules."""
     KEYS = "keys"
     """Make, expire and revoke keys."""
     AUDIT = "audit"
@@ -65,3 +66,7 @@ class Principal:
             and (self.actions is None or right in self.actions)
             and (queue is None or self.queues is None or queue in self.queues)
         )
+
+    def reaches(self, name: LimitName) -> bool:
+        """Tell whether a limit is this one's to see and set: who is bound to queues has those of these alone."""
+        return self.queues is None or (name.kind is LimitKind.QUEUE and name.name in self.queues)

@@ -1,4 +1,4 @@
-"""Running the server under uvicorn: where it listens, and how it stops."""
+"""Running the server under uvicorn: who is let in, where it listens, and how it stops."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import asyncio
 import contextlib
 import signal
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from holdfast.connect import connect
 from holdfast.errors import BadSetting
+from holdfast.server.asgi import check_access
+from holdfast.server.keys import new_secret
+from holdfast.server.settings import is_loopback
+from holdfast.store.port import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from holdfast.server.asgi import Server
+    from holdfast.server.settings import ServerSettings
 
 KEPT: Final = 75
 """Seconds that an idle connection is kept."""
@@ -63,6 +70,45 @@ class Running(uvicorn.Server):
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
+
+
+def serve(
+    server: Server, *, told: Callable[[str], None], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+) -> None:
+    """Serve until a signal ends it; `told` is given the address when it listens. Raises `BadSetting` where it cannot.
+
+    First SIGTERM or Ctrl-C: requests that are under way are answered; second: at once.
+    """
+    settings = server.context.settings
+    running = Running(server)
+    with contextlib.closing(listening(settings.host, settings.port)) as sock:
+        told(url_of(sock, settings.prefix))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(running.serve(sockets=[sock]))
+
+
+def secured(url: str, settings: ServerSettings) -> tuple[ServerSettings, str | None]:
+    """Return settings with which somebody can come in, and the admin secret that was made for it; `None`: none was needed.
+
+    One is made on a loopback address alone, where there is neither a secret nor an admin's key. Where others reach the server
+    it is refused without (`BadSetting`). The store is made where it is missing.
+    """
+
+    async def needs_one() -> bool:
+        store = connect(url, create=True)
+        try:
+            await store.open()
+            await check_access(store, settings)
+            if settings.open or settings.admin_secret is not None or not is_loopback(settings.host):
+                return False
+            return not any(key.role is Role.ADMIN and key.revoked_at is None for key in await store.keys())
+        finally:
+            await store.close()
+
+    if not asyncio.run(needs_one()):
+        return settings, None
+    secret = new_secret()
+    return replace(settings, admin_secret=secret), secret
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -38,6 +38,7 @@ TABLES: Final = {
     "queue": ("name", "paused_at", "paused_by", "reason"),
     "schedule": ("name", "task", "cron", "timezone", "spec", "next_at", "last_at", "last_job"),
     "signal": ("name", "data", "emitted_at", "emitted_by"),
+    "limits": (*("id", "kind", "name", "key", "declared", "override", "override_by", "override_at", "tokens", "filled_at"),),
     "lane": ("lane", "queue", "task", "priority", "requires"),
     "deadline": ("job_id", "start_by"),
     "job": (

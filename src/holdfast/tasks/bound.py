@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core.job import BlockerPolicy, NewJob, OnConflict, Policy, Unique
+from holdfast.core.limits import LimitKey
 from holdfast.errors import BadArgs, BadJob, BadTask
 from holdfast.tasks.group import Group
 from holdfast.tasks.handle import Handle
@@ -19,11 +20,12 @@ from holdfast.tasks.options import JobOptions, Using, names_of, priority_of, ret
 from holdfast.tasks.values import short
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from enum import StrEnum
 
     from holdfast.tasks.chain import Chain
     from holdfast.tasks.handle import Desk
+    from holdfast.tasks.limiting import Limit
     from holdfast.tasks.options import QueueOptions
     from holdfast.tasks.sealing import Sealer
     from holdfast.tasks.task import Task  # noqa: TC004  a call is never decoded, so nobody evaluates what its fields are
@@ -86,7 +88,10 @@ class Call(msgspec.Struct, Generic[R_co], eq=False):
 class BoundTask(Generic[P, R]):
     """A task with options for the jobs to come: what `task.options(…)` returns."""
 
-    __slots__ = ("_conn", "_fixed", "_id", "_key", "_key_is_template", "_models", "_producer", "_queue", "_unique", "task")
+    __slots__ = (
+        *("_conn", "_cost", "_fixed", "_id", "_key", "_key_is_template", "_limit", "_models", "_producer", "_queue", "_unique"),
+        "task",
+    )
 
     def __init__(self, task: Task[P, R], changes: JobOptions, producer: Producer) -> None:
         declared = task.options_declared
@@ -102,6 +107,9 @@ class BoundTask(Generic[P, R]):
         if self._key is not None and not isinstance(self._key, str) and not callable(self._key):
             raise BadJob(f"must be a text or a function of the args, not {self._key!r}", path="unique.key", task=task.name)
         self._key_is_template = "key" not in changes and isinstance(declared.key, str)
+        self._limit = declared.limit.keyed
+        self._cost = declared.limit.cost
+        fixed_cost = 1.0 if callable(self._cost) else self._cost
         retry = retry_of(changes["retry"]) if "retry" in changes else declared.retry
         timeout = _optional(changes["timeout"]) if "timeout" in changes else declared.timeout
         expires_in = changes.get("expires_in", declared.expires_in)
@@ -118,9 +126,12 @@ class BoundTask(Generic[P, R]):
             "delay": seconds(changes.get("delay", 0.0)),
             "run_at": changes.get("run_at"),
             "lease": seconds(changes.get("lease", declared.lease)),
-            "policy": Policy(retry, timeout, _choice(BlockerPolicy, changes["on_blocker_failure"], "on_blocker_failure"))
-            if "on_blocker_failure" in changes
-            else Policy(retry, timeout),
+            "policy": Policy(
+                retry,
+                timeout,
+                _choice(BlockerPolicy, changes.get("on_blocker_failure", BlockerPolicy.FAIL), "on_blocker_failure"),
+                fixed_cost,
+            ),
             "tags": _texts(changes.get("tags", declared.tags), "tags"),
             "requires": names_of(_texts(changes.get("requires", declared.requires), "requires")),
             "prefers": names_of(_texts(changes.get("prefers", declared.prefers), "prefers")),
@@ -165,7 +176,8 @@ class BoundTask(Generic[P, R]):
         """Return a call whose args are JSON text from the codec; with `chain` it is the first step of one."""
         queue = self._producer.queue_options(self._queue)
         fifo = queue is not None and queue.fifo
-        if self._key is None and self._id is None and not chain:
+        varies = self._key is not None or self._limit is not None or callable(self._cost)
+        if not varies and self._id is None and not chain:
             model = self._models.get(fifo)
             if model is None:
                 model = self._models[fifo] = NewJob(id=_ANY_ID, fifo=fifo, **self._fixed)
@@ -177,38 +189,68 @@ class BoundTask(Generic[P, R]):
             unique=None if self._key is None else self._unique_of(text),
             fifo=fifo,
             chain_id=job_id if chain else None,
+            limit=None if self._limit is None else self._limit_of(self._limit, text),
             **self._fixed,
         )
+        if callable(self._cost):
+            cost = self._called(self._cost, text, "cost", float)
+            job = msgspec.structs.replace(job, policy=msgspec.structs.replace(job.policy, cost=cost))
         return Call(self.task, job, self._conn)
 
     def _unique_of(self, text: str) -> Unique:
-        key = self._key
+        return Unique(key=self._key_of(self._key, text, "unique.key", template=self._key_is_template), **self._unique)
+
+    def _limit_of(self, limit: Limit, text: str) -> LimitKey:
+        key = "" if limit.key is None else self._key_of(limit.key, text, "limit.key", template=True)
+        weight = self._called(limit.weight, text, "limit.weight", float) if callable(limit.weight) else limit.weight
+        return LimitKey(self.task.name if limit.scope is None else limit.scope, key, weight)
+
+    def _key_of(self, key: Any, text: str, path: str, *, template: bool) -> str:
+        """Return a key for args: what a function of them gives, or a text with its fields filled in; hashed where args are."""
         if callable(key):
-            args, kwargs = self.task.args.decode(text)
-            key = key(*args, **kwargs)
-            if not isinstance(key, str):
-                raise BadJob(f"key= must give a string, not {type(key).__name__}", path="unique.key", task=self.task.name)
-        elif self._key_is_template and key is not None:
-            key = self._filled_in(key, text)
+            key = self._called(key, text, path, str)
+        elif template and key is not None:
+            key = self._filled_in(key, text, path)
         sealer = self.task.sealer
-        return Unique(key=str(key) if sealer is None else sealer.hash(str(key)), **self._unique)
+        return str(key) if sealer is None else sealer.hash(str(key))
+
+    def _called(self, function: Callable[..., Any], text: str, path: str, kind: type[T]) -> T:
+        args, kwargs = self.task.args.decode(text)
+        given = function(*args, **kwargs)
+        if kind is float and type(given) is int:
+            given = float(given)
+        if not isinstance(given, kind):
+            what = "a string" if kind is str else "a number"
+            raise BadJob(
+                f"{path.rpartition('.')[2]}= must give {what}, not {type(given).__name__}", path=path, task=self.task.name
+            )
+        return given
 
     def check(self) -> None:
         """Refuse options that no job could have, when the task is declared and not when somebody enqueues."""
         unique = None if self._key is None else Unique(key="-", **self._unique)
-        NewJob(id=_ANY_ID, unique=unique, **self._fixed)
+        limit, weight = None, 1.0
+        if self._limit is not None:
+            weight = 1.0 if callable(self._limit.weight) else self._limit.weight
+            limit = LimitKey(self.task.name if self._limit.scope is None else self._limit.scope, "", weight)
+        NewJob(id=_ANY_ID, unique=unique, limit=limit, **self._fixed)
         if self._key_is_template and isinstance(self._key, str):
-            known = [name for name in inspect.signature(self.task.function).parameters if name != self.task.job_parameter]
-            try:
-                fields = [field for _, field, _, _ in Formatter().parse(self._key) if field is not None]
-            except ValueError as error:
-                raise BadTask(f"task {self.task.name!r}: key={self._key!r} cannot be read: {error}") from None
-            for field in fields:
-                if re.split(r"[.\[]", field)[0] not in known:
-                    raise BadTask(
-                        f"task {self.task.name!r}: key={self._key!r} names no parameter with {{{field}}}; "
-                        f"there are {', '.join(known) or 'none'}"
-                    )
+            self._check_fields(self._key, "key")
+        if self._limit is not None and isinstance(self._limit.key, str):
+            self._check_fields(self._limit.key, "limit key")
+
+    def _check_fields(self, template: str, what: str) -> None:
+        known = [name for name in inspect.signature(self.task.function).parameters if name != self.task.job_parameter]
+        try:
+            fields = [field for _, field, _, _ in Formatter().parse(template) if field is not None]
+        except ValueError as error:
+            raise BadTask(f"task {self.task.name!r}: {what}={template!r} cannot be read: {error}") from None
+        for field in fields:
+            if re.split(r"[.\[]", field)[0] not in known:
+                raise BadTask(
+                    f"task {self.task.name!r}: {what}={template!r} names no parameter with {{{field}}}; "
+                    f"there are {', '.join(known) or 'none'}"
+                )
 
     if TYPE_CHECKING:
 
@@ -216,13 +258,15 @@ class BoundTask(Generic[P, R]):
             """Say what it takes and gives, to `tasks.typed`."""
             ...
 
-    def _filled_in(self, template: str, text: str) -> str:
+    def _filled_in(self, template: str, text: str, path: str) -> str:
         bound = inspect.signature(self.task.function).bind_partial(*(parts := self.task.args.decode(text))[0], **parts[1])
         bound.apply_defaults()
         try:
             return template.format(**bound.arguments)
         except (LookupError, AttributeError, ValueError) as error:
-            raise BadArgs(f"the key {template!r} cannot be filled in: {error}", path="key", task=self.task.name) from error
+            raise BadArgs(
+                f"the key {template!r} cannot be filled in: {error}", path=path.rpartition(".")[2], task=self.task.name
+            ) from error
 
 
 _ANY_ID = UUID("01900000-0000-7000-8000-000000000000")

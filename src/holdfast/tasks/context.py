@@ -114,6 +114,11 @@ class Job:
         return self._claimed.attempt
 
     @property
+    def token(self) -> UUID:
+        """The secret of this claim, which shows a server who holds the job: `token` in the HTTP API. Keep it out of logs."""
+        return self._claimed.token
+
+    @property
     def failures(self) -> int:
         """How many attempts have failed so far."""
         return self._claimed.failures

@@ -22,6 +22,7 @@ from holdfast.core.job import (
 )
 from holdfast.core.retry import Retry
 from holdfast.errors import BadJob, BadTask
+from holdfast.tasks.limiting import UNLIMITED, Limit, Limiting
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -128,6 +129,7 @@ class TaskOptions:
     requires: tuple[str, ...] = ()
     prefers: tuple[str, ...] = ()
     prefer_for: float = DEFAULT_PREFER_FOR
+    limit: Limiting = UNLIMITED
     cron: str | None = None
     timezone: str = "UTC"
     missed: Missed = Missed.LATEST
@@ -149,6 +151,7 @@ class QueueOptions:
     fifo: bool = False
     weight: float = 1.0
     max_depth: int | None = None
+    limit: Limit | None = None
 
 
 _NAMES: Final = {"task": "name", "unique.key": "key", "unique.scope": "key_scope", "unique.window": "key_window"}

@@ -20,6 +20,7 @@ from holdfast.core.job import (
     Policy,
     Unique,
 )
+from holdfast.core.limits import LimitKey
 from holdfast.core.outcome import Error
 from holdfast.core.retry import Retry
 from holdfast.core.states import State
@@ -104,6 +105,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     tags: tuple[str, ...] = ()
     trace: str | None = None
     expires_in_ms: float | None = None
+    limit: LimitKey | None = None
+    """The key that it shares a limit by, and how much its turn weighs among others."""
+    cost: float = 1.0
+    """How much of a limit's rate it takes."""
 
     @classmethod
     def of(cls, job: NewJob) -> JobSpec:
@@ -131,6 +136,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
             tags=job.tags,
             trace=job.trace,
             expires_in_ms=ms_or_none(job.expires_in),
+            limit=job.limit,
+            cost=job.policy.cost,
         )
 
     def job(self, make_id: Callable[[], UUID]) -> NewJob:
@@ -145,7 +152,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
             delay=seconds(self.delay_ms),
             run_at=checked_time(self.run_at, "run_at"),
             lease=seconds(self.lease_ms),
-            policy=Policy(self.retry.retry(), seconds_or_none(self.timeout_ms), self.on_blocker_failure),
+            policy=Policy(self.retry.retry(), seconds_or_none(self.timeout_ms), self.on_blocker_failure, self.cost),
             unique=self._unique(),
             requires=self.requires,
             prefers=self.prefers,
@@ -156,6 +163,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
             tags=self.tags,
             trace=self.trace,
             expires_in=seconds_or_none(self.expires_in_ms),
+            limit=self.limit,
         )
 
     def _unique(self) -> Unique | None:
@@ -237,7 +245,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int
     state: State
     shown: str
-    """The finer state for people: retrying, paused, expired, …"""
+    """The finer state for people: retrying, paused, throttled, expired, …"""
     args: msgspec.Raw
     attempt: int
     failures: int
@@ -255,6 +263,11 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requires: tuple[str, ...] = ()
     prefers_ms: dict[str, float] = {}
     """What it prefers, and for how long it is left to idle workers that have it."""
+    limit: LimitKey | None = None
+    """The key that it shares a limit by."""
+    cost: float = 1.0
+    """How much of a limit's rate it takes."""
+    fifo: bool = False
     chain_id: UUID | None = None
     trace: str | None = None
     continued_by: UUID | None = None
@@ -275,6 +288,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
     paused: bool = False
     lapsed: bool = False
+    throttled: bool = False
+    """A limit over it is used up."""
 
     @classmethod
     def of(cls, view: JobView) -> JobInfo:
@@ -286,6 +301,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             timeout_ms=ms_or_none(view.policy.timeout),
             retry=RetryRules.of(view.policy.retry),
             on_blocker_failure=view.policy.on_blocker_failure,
+            cost=view.policy.cost,
             prefers_ms={name: ms(bound) for name, bound in view.prefers.items()},
             result=shown_or_unset(view.result),
             error=Failure.of(view.error),
@@ -297,7 +313,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return JobView(
             args=text_of(self.args, "args"),
             lease_seconds=seconds(self.lease_ms),
-            policy=Policy(self.retry.retry(), seconds_or_none(self.timeout_ms), self.on_blocker_failure),
+            policy=Policy(self.retry.retry(), seconds_or_none(self.timeout_ms), self.on_blocker_failure, self.cost),
             prefers={name: seconds(bound) for name, bound in self.prefers_ms.items()},
             result=text_or_none(self.result, "result"),
             error=error_of(self.error),
@@ -309,6 +325,23 @@ _SAME: Final = tuple(
     name for name in JobView.__struct_fields__ if name not in {"args", "lease_seconds", "policy", "prefers", "result", "error"}
 )
 """What a view and its form on the wire have in common."""
+
+
+class ReasonInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason: a stable code, a sentence, and what would change it."""
+
+    code: str
+    text: str
+    fix: str
+
+
+class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job is not running, the decisive reason first."""
+
+    id: UUID
+    state: State
+    shown: str
+    reasons: list[ReasonInfo]
 
 
 class JobsAnswer(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core.figures import BUCKETS, Figure
 from holdfast.core.job import BlockerPolicy, NewJob, Policy
-from holdfast.core.lease import Claimed, Extended, Hold, Lease
+from holdfast.core.lease import Claimed, Extended, Hold, Lease, Taken
 from holdfast.core.numbers import check_number
 from holdfast.core.settle import Write
 from holdfast.core.states import HOLDER_EVENTS, STAGE_EVENTS, TRANSITIONS, Event, State
@@ -101,6 +101,9 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many chains it waited for."""
     ready_at: datetime | None = None
     """Since when it was ready; null: since it was created."""
+    limited: bool = False
+    """It counts for a limit."""
+    cost: float = 1.0
 
     @classmethod
     def of(cls, claimed: Claimed) -> ClaimedJob:
@@ -111,6 +114,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             timeout_ms=ms_or_none(claimed.policy.timeout),
             retry=RetryRules.of(claimed.policy.retry),
             on_blocker_failure=claimed.policy.on_blocker_failure,
+            cost=claimed.policy.cost,
             **{name: getattr(claimed, name) for name in _SAME},
         )
 
@@ -119,7 +123,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Claimed(
             args=text_of(self.args, "args"),
             lease_seconds=seconds(self.lease_ms),
-            policy=Policy(self.retry.retry(), seconds_or_none(self.timeout_ms), self.on_blocker_failure),
+            policy=Policy(self.retry.retry(), seconds_or_none(self.timeout_ms), self.on_blocker_failure, self.cost),
             **{name: getattr(self, name) for name in _SAME},
         )
 
@@ -127,10 +131,23 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _SAME: Final = tuple(name for name in Claimed.__struct_fields__ if name not in {"args", "lease_seconds", "policy"})
 
 
-class ClaimAnswer(msgspec.Struct, frozen=True):
+class ClaimAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The jobs that were claimed, in the order to run them."""
 
     jobs: list[ClaimedJob]
+    again_ms: float | None = None
+    """In how long it is worth asking again, where a limit alone holds jobs back."""
+
+    @classmethod
+    def of(cls, taken: Taken) -> ClaimAnswer:
+        """Return the answer to a claim for the wire."""
+        return cls([ClaimedJob.of(one) for one in taken], ms_or_none(taken.again))
+
+    def taken(self) -> Taken:
+        """Return what the claim brought."""
+        taken = Taken(one.claimed() for one in self.jobs)
+        taken.again = seconds_or_none(self.again_ms)
+        return taken
 
 
 class LeasesAnswer(msgspec.Struct, frozen=True):

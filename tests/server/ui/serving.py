@@ -18,6 +18,7 @@ from tests.support.until import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from holdfast.server.asgi import Server
     from holdfast.store.port import Role, Store
@@ -54,14 +55,18 @@ class Served:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout)
 
 
-@contextmanager
-def served(url: str, settings: ServerSettings | None = None) -> Iterator[Served]:
+def served(url: str, settings: ServerSettings | None = None) -> AbstractContextManager[Served]:
     """Serve a store on a free port."""
+    return serving(make(url, settings))
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[Served]:
+    """Serve on a free port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = make(url, settings)
     running = Running(server, signals=False)
     address = f"http://127.0.0.1:{listener.getsockname()[1]}{server.context.settings.prefix}"
-    serving = Served(server, address)
+    one = Served(server, address)
     started = threading.Event()
 
     async def serve() -> None:
@@ -81,18 +86,19 @@ def served(url: str, settings: ServerSettings | None = None) -> Iterator[Served]
         await asyncio.sleep(0.01)
 
     def work() -> None:
-        asyncio.set_event_loop(serving.loop)
-        serving.loop.run_until_complete(serve())
-        serving.loop.run_until_complete(end())
-        serving.loop.run_until_complete(serving.loop.shutdown_asyncgens())
-        serving.loop.close()
+        asyncio.set_event_loop(one.loop)
+        one.loop.run_until_complete(serve())
+        one.loop.run_until_complete(end())
+        one.loop.run_until_complete(one.loop.shutdown_asyncgens())
+        one.loop.run_until_complete(one.loop.shutdown_default_executor())
+        one.loop.close()
 
     thread = threading.Thread(target=work, name="dashboard")
     thread.start()
     try:
         assert started.wait(20), "the server did not start"
-        yield serving
+        yield one
     finally:
-        serving.loop.call_soon_threadsafe(running.stop)
+        one.loop.call_soon_threadsafe(running.stop)
         thread.join(20)
         listener.close()

@@ -19,6 +19,7 @@ from playwright.sync_api import expect, sync_playwright
 from holdfast import Holdfast
 from holdfast.core.figures import BUCKETS, Figure
 from holdfast.core.job import NewJob, Unique
+from holdfast.core.limits import LimitKind, LimitName, LimitRule
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 ROOT = Path(__file__).parents[3]
 IMAGES = ROOT / "docs" / "images"
 PLACES = {str(Path(__file__).parent): "/srv/shop", str(ROOT): "/srv", sys.prefix: "/usr", sys.base_prefix: "/usr"}
@@ -52,7 +51,7 @@ HOSTILE = (
 )
 WIDE: ViewportSize = {"width": 1360, "height": 850}
 NARROW: ViewportSize = {"width": 380, "height": 800}
-UNPICTURED = {"nothing", "blocked-chain"}
+UNPICTURED = {"nothing", "blocked-chain", "limit"}
 expect.set_options(timeout=15_000)
 
 
@@ -329,6 +328,63 @@ def test_typed_text_and_focus_outlive_every_refresh_and_a_queue_is_paused(stage:
     expect(row).to_contain_text("open")
 
 
+def test_a_limit_is_set_by_keyboard_holds_and_is_cleared(stage: Stage) -> None:
+    jobs = [stage.enqueue("video.transcode", "film.mov", f"limited {number}", queue="bulk") for number in range(3)]
+    page = stage.page("/limits")
+    page.evaluate("window.same = true")
+    page.get_by_label("Of a", exact=True).select_option("task")
+    page.get_by_label("Name").fill("video.transcode")
+    page.get_by_label("At most at once").click()
+    page.keyboard.type("1")
+    stage.ended(stage.enqueue("orders.ship", 1))
+    page.wait_for_timeout(700)  # the page is told anew meanwhile
+    page.keyboard.type("0")
+    expect(page.get_by_label("At most at once")).to_have_value("10")
+    expect(page.get_by_label("Of a", exact=True)).to_have_value("task")
+    assert page.evaluate("window.same"), "the page was loaded anew"
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Set the limit of task video.transcode?")).to_be_visible()
+    expect(page.locator(".facts")).to_contain_text("at most 10 at once")
+    page.get_by_role("link", name="Back").click()
+    expect(page.get_by_label("At most at once")).to_be_focused()
+    page.get_by_label("At most at once").fill("2")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Set it")).to_be_focused()
+    stage.do(until(lambda: running(stage, jobs, 3)))
+    expect(page.locator(".facts")).to_contain_text("at most 2 at once")
+    page.keyboard.press("Enter")
+    expect(page.locator(".said")).to_have_text("The limit of task video.transcode is set: at most 2 at once.")
+    row = page.locator("tr", has_text="video.transcode")
+    expect(row).to_contain_text("3 of 2")
+    expect(row).to_contain_text("by admin")
+
+    more = [stage.enqueue("video.transcode", "film.mov", f"limited {number}", queue="bulk") for number in (3, 4)]
+    for gate in ("limited 0", "limited 1"):
+        stage.open(gate)
+        stage.open(f"{gate}:end")
+    stage.ended(*jobs[:2])
+    expect(row).to_contain_text("2 of 2")
+    expect(row.locator(".state")).to_have_text("throttled")
+    held = stage.page(f"/jobs/{more[1]}")
+    expect(held.locator("h1 .state")).to_have_text("throttled")
+    expect(held.locator(".reasons")).to_contain_text("limit of its task 'video.transcode' is used up: 2 of 2 run")
+    assert stage.state(more[1]) is State.READY
+
+    row.get_by_role("link", name="Clear the limit").click()
+    page.get_by_role("button", name="Clear it").click()
+    expect(page.locator(".said")).to_contain_text("no limit holds")
+    expect(held.locator("h1 .state")).to_have_text("running")
+    for number in (2, 3, 4):
+        stage.open(f"limited {number}")
+        stage.open(f"limited {number}:end")
+    stage.ended(*jobs, *more)
+
+
+async def running(stage: Stage, jobs: Sequence[UUID], number: int) -> bool:
+    views = await stage.serving.store.get(jobs)
+    return [view.state for view in views if view is not None].count(State.RUNNING) == number
+
+
 def test_all_that_match_a_search_are_retried_after_a_question(stage: Stage) -> None:
     stage.shop.broken.add("stark")
     jobs = [stage.enqueue("mail.send", "stark", number, tags=["bulk"]) for number in range(7)]
@@ -381,7 +437,16 @@ def test_everything_can_be_done_by_keyboard(stage: Stage) -> None:
     page.wait_for_load_state()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.keyboard.press("t")
-    keys = {"o": "Overview", "q": "Queues", "w": "Workers", "s": "Schedules", "c": "Chains", "l": "Alerts", "a": "Audit"}
+    keys = {
+        "o": "Overview",
+        "q": "Queues",
+        "m": "Limits",
+        "w": "Workers",
+        "s": "Schedules",
+        "c": "Chains",
+        "l": "Alerts",
+        "a": "Audit",
+    }
     for key, title in keys.items():
         page.keyboard.type(f"g{key}")
         expect(page.locator("h1")).to_have_text(title)
@@ -410,6 +475,14 @@ def furnish(stage: Stage) -> dict[str, str]:
         await task("invoice.approve").enqueue(7)
         await task("mail.send").options(delay=3600).enqueue("initech", 99)
         await store.pause("reports", by="ada", reason="the disk is being replaced")
+        await store.declare(
+            {
+                LimitName(LimitKind.TASK, "mail.send"): LimitRule(rate=5.0, burst=20.0),
+                LimitName(LimitKind.KEY, "tenants"): LimitRule(most=4),
+            }
+        )
+        await store.set_limit(LimitName(LimitKind.QUEUE, "video"), LimitRule(most=2), by="ada")
+        await store.set_limit(LimitName(LimitKind.KEY, "tenants", "acme"), LimitRule(weight=3.0), by="ada")
         await task("report.build").enqueue()
         await until(lambda: stage.have_ended([handle.id for handle in [*mails, rows]]))
 
@@ -430,6 +503,8 @@ def furnish(stage: Stage) -> dict[str, str]:
             "failed-job": f"/jobs/{rows.id}",
             "confirm": "/jobs/confirm?verb=retry&all=1&q=state:failed",
             "queues": "/queues",
+            "limits": "/limits",
+            "limit": "/limits/confirm?kind=queue&name=mail&most=2",
             "workers": "/workers?all=1",
             "schedules": "/schedules",
             "chains": "/chains",
@@ -453,6 +528,7 @@ def furnished(shown: Stage) -> Iterator[dict[str, str]]:
     shown.open("furnished:end")
     stop()
     shown.do(shown.serving.store.resume("reports"))
+    shown.do(shown.serving.store.set_limit(LimitName(LimitKind.QUEUE, "video"), None))
 
 
 def picture(page: Page, name: str) -> None:
@@ -556,16 +632,27 @@ def test_hostile_texts_stay_texts(stage: Stage) -> None:
         for evil, worker in zip(HOSTILE, workers, strict=True):
             await store.register(worker)
             await store.pause(evil, by=evil, reason=evil)
+            await store.set_limit(LimitName(LimitKind.KEY, evil, evil), LimitRule(most=1), by=evil)
 
     async def go() -> None:
         await store.delete([job.id for job in jobs])
         for evil, worker in zip(HOSTILE, workers, strict=True):
             await store.retire(worker.id)
             await store.resume(evil)
+            await store.set_limit(LimitName(LimitKind.KEY, evil, evil), None)
 
     stage.do(appear())
     page = stage.page("/")
-    for path in ("/", "/jobs", "/queues", "/workers", "/audit", *(f"/jobs/{job.id}" for job in jobs), f"/chains/{jobs[0].id}"):
+    for path in (
+        "/",
+        "/jobs",
+        "/queues",
+        "/limits",
+        "/workers",
+        "/audit",
+        *(f"/jobs/{job.id}" for job in jobs),
+        f"/chains/{jobs[0].id}",
+    ):
         page.goto(f"{stage.url}{path}")
         page.locator("h1").wait_for()
         assert page.locator("#main img, #main script, #main svg[onload]").count() == 0, path

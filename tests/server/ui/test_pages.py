@@ -13,8 +13,10 @@ from uuid import UUID
 import pytest
 from starlette.testclient import TestClient
 
+from holdfast.core.breaker import BREAKER
 from holdfast.core.figures import EMPTY, Figure
 from holdfast.core.job import NewJob
+from holdfast.core.limits import LimitKey, LimitKind, LimitName, LimitRule
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
@@ -22,7 +24,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.server.settings import ServerSettings
 from holdfast.server.ui import charts, steering
 from holdfast.server.ui.live import Snapshot
-from holdfast.store.port import Action, ClaimRequest, Grain, LogLine, Role, Settlement, Stats, TaskCounts, Worker
+from holdfast.store.port import Action, Beat, ClaimRequest, Grain, LogLine, Role, Settlement, Stats, TaskCounts, Worker
 from holdfast.system import SystemEnvironment
 from tests.server.served import bearer
 from tests.server.ui.conftest import OWN, Place, opened
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
     from holdfast.core.lease import Lease
 
 WORLD = SystemEnvironment()
-PAGES = ("/", "/jobs", "/queues", "/workers", "/schedules", "/chains", "/alerts", "/audit", "/keys")
+OVER_MAIL = LimitName(LimitKind.QUEUE, "mail")
+PAGES = ("/", "/jobs", "/queues", "/limits", "/workers", "/schedules", "/chains", "/alerts", "/audit", "/keys")
 
 
 def new(task: str = "mail.send", **options: Any) -> NewJob:
@@ -291,7 +294,8 @@ def test_a_login_leads_back_to_the_page_that_was_asked_for_and_nowhere_else(plac
 def test_viewers_see_no_buttons_and_are_refused_when_they_try(place: Place) -> None:
     (job,) = enqueue(place, new())
     viewer = place.having(Role.VIEWER)
-    for path in ("/", "/jobs", f"/jobs/{job}", "/queues", "/workers", "/schedules", "/chains"):
+    place.do(place.store.set_limit(OVER_MAIL, LimitRule(most=2)))
+    for path in ("/", "/jobs", f"/jobs/{job}", "/queues", "/limits", "/workers", "/schedules", "/chains"):
         page = viewer.get(path).text
         main = page[page.index("<main") : page.index("</main>")]
         assert "<button" not in main, path
@@ -300,6 +304,8 @@ def test_viewers_see_no_buttons_and_are_refused_when_they_try(place: Place) -> N
         (f"/jobs/{job}/cancel", {}),
         ("/jobs/act", {"verb": "delete", "job": str(job)}),
         ("/queues/pause", {"queue": "default"}),
+        ("/limits/set", {"kind": "queue", "name": "mail", "most": "9"}),
+        ("/limits/clear", {"kind": "queue", "name": "mail"}),
         (f"/workers/{WORLD.job_id()}/drain", {}),
         ("/schedules/run", {"name": "x"}),
         ("/keys", {"name": "me", "role": "admin"}),
@@ -308,6 +314,8 @@ def test_viewers_see_no_buttons_and_are_refused_when_they_try(place: Place) -> N
         assert answer.status_code == 403, path
     assert viewer.get("/keys").status_code == 403
     assert viewer.get("/audit").status_code == 403
+    assert viewer.get("/limits/confirm?kind=queue&name=mail&most=9").status_code == 403
+    assert place.do(place.store.limits())[0].rule == LimitRule(most=2)
     assert place.do(place.store.get([job]))[0].state is State.READY
 
 
@@ -331,6 +339,114 @@ def test_a_key_of_some_queues_sees_and_steers_those_alone(place: Place) -> None:
     client.post("/jobs/act", data={"verb": "delete", "all": "1", "q": "state:live"})
     assert client.post("/queues/pause", data={"queue": "b"}).status_code == 403
     assert [view and view.state for view in place.do(place.store.get([mine, other]))] == [State.CANCELED, State.READY]
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_is_set_after_a_question_and_cleared_again(place: Place) -> None:
+    place.do(place.store.declare({OVER_MAIL: LimitRule(most=8, rate=0.5)}))
+    operator = place.having(Role.OPERATOR)
+    asked = operator.get("/limits/confirm?kind=queue&name=mail&most=3").text
+    assert "Set the limit of queue mail?" in asked
+    assert "at most 8 at once, 30 a minute" in asked
+    assert "The rate of 30 a minute holds no more" in asked
+    answer = operator.post("/limits/set", data={"kind": "queue", "name": "mail", "most": "3", "rate": "60", "per": "60"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/limits")
+    (view,) = place.do(place.store.limits())
+    assert (view.rule, view.override_by) == (LimitRule(most=3, rate=1.0), "operator one")
+    page = html.unescape(operator.get("/limits").text)
+    assert "at most 3 at once, 1 a second" in page
+    assert "by operator one" in page
+    assert "declared: at most 8 at once, 30 a minute" in page
+    assert "at most 8 at once, 30 a minute" in operator.get("/limits/confirm?clear=1&kind=queue&name=mail").text
+    assert operator.post("/limits/clear", data={"kind": "queue", "name": "mail"}).status_code == 303
+    assert place.do(place.store.limits())[0].override is None
+    lines = place.do(place.store.audits(limit=2, action=Action.SET_LIMIT))
+    assert [(line.actor, line.targets) for line in lines] == [("operator one", ("queue mail",))] * 2
+
+
+def test_a_limit_of_one_key_is_told_from_that_of_all(place: Place) -> None:
+    post = place.client.post
+    assert post("/limits/set", data={"kind": "scope", "name": "tenants", "key": "", "most": "3"}).status_code == 303
+    assert post("/limits/set", data={"kind": "scope", "name": "tenants", "key": "acme", "weight": "2"}).status_code == 303
+    assert post("/limits/set", data={"kind": "scope", "name": "tenants", "key": "", "one": "1", "most": "5"}).status_code == 303
+    scope = LimitName(LimitKind.KEY, "tenants")
+    found = {view.name: view.override for view in place.do(place.store.limits())}
+    assert found == {
+        scope: LimitRule(most=3),
+        scope._replace(key="acme"): LimitRule(weight=2.0),
+        scope._replace(key=""): LimitRule(most=5),
+    }
+    page = place.client.get("/limits").text
+    assert "at most 3 at once, weight 2" in page
+    assert "at most 3 at once, each key" in page
+
+
+def test_a_limit_that_is_lowered_says_what_runs_on(place: Place) -> None:
+    enqueue(place, new(), new())
+
+    async def run() -> None:
+        worker = Worker(id=WORLD.job_id(), name="w", slots=8)
+        await place.store.register(worker)
+        await place.store.claim(ClaimRequest(worker=worker.id, tasks=frozenset({"mail.send"}), limit=2, look=True))
+
+    place.do(run())
+    asked = place.client.get("/limits/confirm?kind=task&name=mail.send&most=1").text
+    assert "2 run now. They run on; the next one starts when fewer than 1 are left." in asked
+    assert "None may run" in place.client.get("/limits/confirm?kind=task&name=mail.send&most=0").text
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"kind": "worker", "name": "a", "most": "1"}, "choose a queue, a task or a scope"),
+        ({"kind": "queue", "name": " ", "most": "1"}, "must not be empty"),
+        ({"kind": "queue", "name": "a"}, "This limits nothing"),
+        ({"kind": "queue", "name": "a", "most": "many"}, "Most: 'many' is no number"),
+        ({"kind": "queue", "name": "a", "most": "1e400"}, "is no number"),
+        ({"kind": "queue", "name": "a", "most": "nan"}, "is no number"),
+        ({"kind": "queue", "name": "a", "most": "1.5"}, "must be a whole number"),
+        ({"kind": "queue", "name": "a", "most": "-1"}, "must be a whole number from 0"),
+        ({"kind": "queue", "name": "a", "rate": "0"}, "Rate: must be a number from"),
+        ({"kind": "queue", "name": "a", "key": "b", "most": "1"}, "a queue has no keys"),
+        ({"kind": "queue", "name": "a", "weight": "2"}, "a single key has a weight"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_explained(place: Place, fields: dict[str, str], says: str) -> None:
+    for answer in (
+        place.client.get("/limits/confirm", params=fields),
+        place.client.post("/limits/set", data=fields),
+    ):
+        if answer.request.method == "POST" or "weight" not in fields:
+            assert (answer.status_code, says in html.unescape(answer.text)) == (400, True), answer.text
+    assert place.do(place.store.limits()) == []
+
+
+def test_a_key_of_some_queues_sees_and_sets_limits_of_those_alone(place: Place) -> None:
+    for name in (OVER_MAIL, LimitName(LimitKind.TASK, "mail.send"), LimitName(LimitKind.KEY, "tenants")):
+        place.do(place.store.set_limit(name, LimitRule(most=2)))
+    place.do(place.store.set_limit(LimitName(LimitKind.QUEUE, "a"), LimitRule(most=7)))
+    client = place.having(Role.OPERATOR, queues=("a",))
+    page = client.get("/limits").text
+    assert "at most 7 at once" in page
+    assert "at most 2 at once" not in page
+    for kind, which in (("queue", "mail"), ("task", "mail.send"), ("scope", "tenants")):
+        for path in ("/limits/set", "/limits/clear"):
+            assert client.post(path, data={"kind": kind, "name": which, "most": "1"}).status_code == 403
+    assert client.post("/limits/set", data={"kind": "queue", "name": "a", "most": "1"}).status_code == 303
+
+
+def test_a_job_that_a_limit_holds_back_says_so(place: Place) -> None:
+    (job,) = enqueue(place, new(queue="mail", limit=LimitKey("tenants", "acme")))
+    place.do(place.store.set_limit(LimitName(LimitKind.KEY, "tenants"), LimitRule(most=0)))
+    page = html.unescape(place.client.get(f"/jobs/{job}").text)
+    assert 'class="state throttled"' in page
+    assert "he limit of its key 'acme' in 'tenants' is used up: it lets none run" in page
+    assert "key acme in tenants" in page
+    assert 'class="state throttled"' in place.client.get("/jobs").text
+    place.do(place.store.set_limit(OVER_MAIL, LimitRule(most=4)))
+    assert "of 4</a>" in place.client.get("/queues").text
 
 
 @pytest.mark.parametrize(
@@ -470,6 +586,15 @@ def test_decisions_of_managers_are_shown_with_the_workers(place: Place) -> None:
     assert "up from 2 to 4: 90 wait" in page
     assert ">manages<" in page
     assert "Revoke" not in page
+
+
+@pytest.mark.parametrize(("level", "said"), [(0, ""), (1, "Redis: half-open"), (2, "Redis: open")])
+def test_a_worker_that_has_lost_redis_is_shown_as_such(place: Place, level: int, said: str) -> None:
+    worker = Worker(id=WORLD.job_id(), name="far", slots=4)
+    place.do(place.store.register(worker))
+    place.do(place.store.beat(Beat(worker=worker.id, counters=json.dumps({BREAKER: level}))))
+    page = place.client.get("/workers").text
+    assert re.findall(r"Redis: [a-z-]+", page) == ([said] if said else [])
 
 
 def test_a_key_is_shown_once_when_it_is_made(place: Place) -> None:

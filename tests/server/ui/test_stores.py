@@ -15,11 +15,20 @@ from holdfast.server.settings import ServerSettings
 from tests.server.ui.conftest import OWN
 from tests.server.ui.serving import SECRET, make
 from tests.server.ui.world import shop
+from tests.support.majors import NEWEST
 from tests.support.until import until
 
 if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
+
+    from tests.support.postgres import GivenServer, PostgresServer, PostgresServers
+
+
+@pytest.fixture(scope="module", params=NEWEST)
+def postgres_server(request: pytest.FixtureRequest, postgres_servers: PostgresServers) -> PostgresServer | GivenServer:
+    """A running server of the newest version; the older one with `--slow`."""
+    return postgres_servers[request.param]
 
 
 async def furnished(url: str) -> dict[str, UUID]:
@@ -51,6 +60,7 @@ def look_at(url: str) -> None:
                 "/?window=7d",
                 "/jobs",
                 "/queues",
+                "/limits",
                 "/workers?all=1",
                 "/schedules",
                 "/chains",
@@ -72,7 +82,6 @@ def test_pages_are_shown_over_sqlite(tmp_path: Path) -> None:
     look_at(f"sqlite:///{tmp_path}/jobs.db")
 
 
-@pytest.mark.xdist_group("dashboard-postgres")
 def test_pages_are_shown_over_postgresql(postgres_url: str) -> None:
     look_at(postgres_url)
 

@@ -34,6 +34,11 @@ class Gate:
         """What it lets through now."""
         return self._breaker.phase
 
+    @property
+    def due(self) -> bool:
+        """Whether a try would be let through now. Unlike `permit`, asking changes nothing."""
+        return self.phase is Phase.CLOSED or self._environment.monotonic() >= self._breaker.until
+
     def permit(self) -> int | None:
         """Return a permit for one try; `None`: do not try."""
         breaker, permit = self._breaker.ask(self._environment.monotonic())

@@ -229,8 +229,11 @@ class RedisNotifier:
         self._sender.add(hint)
 
     def with_commit(self, hint: Hint) -> str | None:
-        """Return what the fallback sends with a commit, while Redis is away."""
-        if self._fallback is None or self._gate.phase is Phase.CLOSED:
+        """Return what the fallback sends with a commit, while Redis is away.
+
+        When Redis may be tried again, it is: a process that only enqueues has nothing else to try it with.
+        """
+        if self._fallback is None or self._gate.due:
             return None
         return self._fallback.with_commit(hint)
 

@@ -10,15 +10,15 @@ from holdfast.core.settle import settle
 from holdfast.core.states import State
 from holdfast.errors import JobNotFound
 from holdfast.server.api.leases import hint_of
-from holdfast.server.api.table import Asked, Refused
 from holdfast.server.principal import Right
+from holdfast.server.proving import stale
 from holdfast.store.port import Checkpoint, LogLine, Part, Progress, Settled, Settlement
 from holdfast.wire.leases import LeaseState, SettledJob, Written
-from holdfast.wire.problems import STALE, Holder, Problem
 from holdfast.wire.values import ms, text_or_empty, text_or_none
 
 if TYPE_CHECKING:
     from holdfast.core.outcome import Outcome
+    from holdfast.server.api.table import Asked, Refused
     from holdfast.store.port import JobView
     from holdfast.wire.leases import (
         CheckpointBody,
@@ -114,18 +114,6 @@ async def _view(asked: Asked[Any]) -> JobView:
 
 
 async def _stale(asked: Asked[Any]) -> Refused:
-    """Return the refusal of a token that is no longer current, with who holds the job now."""
-    view = await _view(asked)
-    holder = None
-    where = f"the job is {view.state.value}"
-    if view.state is State.RUNNING:
-        holder = Holder(worker_id=view.worker_id, worker=view.worker_name, attempt=view.attempt, since=view.claimed_at)
-        where = f"worker {view.worker_name!r} runs it now, attempt {view.attempt}"
-    problem = Problem(
-        error=STALE,
-        message=f"this token is no longer current, nothing was written: {where}",
-        fix="stop working on the job: whatever this attempt still does is lost",
-        state=view.state,
-        holder=holder,
-    )
-    return Refused(409, problem)
+    """Return the refusal of a token that is no longer current, to who may work on the job's queue."""
+    await _view(asked)
+    return await stale(asked.context, asked.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -11,13 +12,15 @@ from holdfast.core.lease import Lease
 from holdfast.core.redact import redact
 from holdfast.core.text import checked_name, clean
 from holdfast.errors import BadJob, JobNotFound
+from holdfast.explaining import look, reasons
 from holdfast.notify.port import Hint
 from holdfast.runtime.enqueuing import hint_of
 from holdfast.server.api.table import Asked, Refused, refuse_own
 from holdfast.server.principal import Right
 from holdfast.server.veil import veiled
-from holdfast.store.port import TEXT_LIMIT, Answer, ChainView, JobView
+from holdfast.store.port import TEXT_LIMIT, Answer, Audit, ChainView, JobView
 from holdfast.tasks.values import MAX_DEPTH, find_fault, short
+from holdfast.throttling import marked
 from holdfast.wire.jobs import (
     BlockerInfo,
     BlockersAnswer,
@@ -31,7 +34,9 @@ from holdfast.wire.jobs import (
     JobsAnswer,
     PartInfo,
     PartsAnswer,
+    ReasonInfo,
     SignalsAnswer,
+    WhyAnswer,
 )
 from holdfast.wire.leases import SettledAnswer, lease_of
 from holdfast.wire.problems import NOT_ALLOWED, Problem
@@ -56,9 +61,9 @@ async def enqueue(asked: Asked[EnqueueRequest]) -> EnqueueAnswer:
         refuse_own(queue)
     for queue in body.caps:
         checked_name(queue, "caps")
-    answers = await asked.store.enqueue(
-        jobs, under=None if body.under is None else lease_of(body.under), caps=body.caps or None
-    )
+    under = None if body.under is None else lease_of(body.under)
+    audit = Audit(by=asked.principal.name, detail="" if under is None else f"for job {under.job_id}")
+    answers = await asked.store.enqueue(jobs, under=under, caps=body.caps or None, audit=audit)
     if hint := hint_of(jobs, answers):
         asked.notifier.hint(hint)
     return EnqueueAnswer([EnqueuedJob(answer.status, answer.job_id) for answer in answers])
@@ -81,15 +86,24 @@ def _check_args(text: str, before: str) -> None:
 
 async def get(asked: Asked[None]) -> JobInfo:
     """Return a job."""
-    return JobInfo.of(_veiled(asked, await visible(asked)))
+    (view,) = await marked(asked.store, [await visible(asked)])
+    return JobInfo.of(_veiled(asked, view))
+
+
+async def why(asked: Asked[None]) -> WhyAnswer:
+    """Say why a job is not running."""
+    (view,) = await marked(asked.store, [await visible(asked)])
+    found = reasons(await look(asked.store, view, lambda at: at.astimezone(UTC).isoformat()))
+    told = [ReasonInfo(code=one.code, text=redact(one.text), fix=one.fix) for one in found]
+    return WhyAnswer(id=view.id, state=view.state, shown=view.shown, reasons=told)
 
 
 async def get_many(asked: Asked[IdsRequest]) -> JobsAnswer:
     """Return jobs; null for those that are not there, and for those in queues that the key may not see."""
-    views = await asked.store.get(asked.body.ids)
-    return JobsAnswer(
-        [JobInfo.of(_veiled(asked, view)) if view is not None and asked.sees(view.queue) else None for view in views]
-    )
+    found = await asked.store.get(asked.body.ids)
+    seen = await marked(asked.store, [view for view in found if view is not None and asked.sees(view.queue)])
+    told = {view.id: JobInfo.of(_veiled(asked, view)) for view in seen}
+    return JobsAnswer([told.get(job_id) for job_id in asked.body.ids])
 
 
 async def get_chains(asked: Asked[IdsRequest]) -> ChainsAnswer:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.server.api import attempts, jobs, leases, scaling, streaming, workers
+from holdfast.server.api import attempts, jobs, leases, limits, scaling, streaming, workers
 from holdfast.server.api.table import Operation
 from holdfast.server.principal import Right
 from holdfast.wire import jobs as jobs_wire
 from holdfast.wire import leases as leases_wire
+from holdfast.wire import limits as limits_wire
 from holdfast.wire import scaling as scaling_wire
 from holdfast.wire import workers as workers_wire
 
@@ -132,6 +133,16 @@ OPERATIONS: Final = (
         refuses=GONE,
     ),
     Operation(
+        method="GET",
+        path="/jobs/{id}/why",
+        name="explainJob",
+        summary="Why a job is not running, and what would change it: reasons with a code, the decisive one first.",
+        rights=(Right.GET,),
+        handle=jobs.why,
+        answer=jobs_wire.WhyAnswer,
+        refuses=GONE,
+    ),
+    Operation(
         method="POST",
         path="/jobs/{id}/cancel",
         name="cancelJob",
@@ -151,6 +162,38 @@ OPERATIONS: Final = (
         handle=jobs.get_chains,
         body=jobs_wire.IdsRequest,
         answer=jobs_wire.ChainsAnswer,
+    ),
+    # limits
+    Operation(
+        method="GET",
+        path="/limits",
+        name="listLimits",
+        summary="The limits: what holds, who has set it, how many run under each and what is left of its rate.",
+        rights=(Right.LOOK,),
+        handle=limits.limits,
+        answer=limits_wire.LimitsAnswer,
+    ),
+    Operation(
+        method="PUT",
+        path="/limits",
+        name="setLimit",
+        summary="Set the limit of a queue, a task, or the keys of a scope, whatever programs declare. Repeatable.",
+        rights=(Right.STEER,),
+        handle=limits.set_limit,
+        body=limits_wire.SetLimitRequest,
+        answer=limits_wire.LimitInfo,
+        refuses=(422,),
+    ),
+    Operation(
+        method="POST",
+        path="/limits/clear",
+        name="clearLimit",
+        summary="Take back what was set about a limit: what programs declare holds again. Repeatable.",
+        rights=(Right.STEER,),
+        handle=limits.clear_limit,
+        body=limits_wire.ClearLimitRequest,
+        answer=limits_wire.LimitInfo,
+        refuses=(422,),
     ),
     # one job at a time
     Operation(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.core.lease import Taken
 from holdfast.core.outcome import Released
 from holdfast.core.settle import settle
 from holdfast.core.text import checked_name
@@ -16,7 +18,7 @@ from holdfast.server.api.hearing import Full
 from holdfast.server.api.table import Asked, Refused, forbidden, refuse_own, unauthorized
 from holdfast.server.principal import Right
 from holdfast.store.port import Beat, ClaimRequest, Settlement
-from holdfast.wire.leases import ClaimAnswer, ClaimBody, ClaimedJob, LeasesAnswer, LeaseState, lease_of, ref_of
+from holdfast.wire.leases import ClaimAnswer, ClaimBody, LeasesAnswer, LeaseState, lease_of, ref_of
 from holdfast.wire.problems import Problem
 from holdfast.wire.values import ms, seconds, text_or_empty
 from holdfast.wire.workers import Done, HeartbeatAnswer, HeartbeatRequest, RegisterAnswer, RegisterRequest
@@ -88,12 +90,12 @@ async def claim(asked: Asked[ClaimBody]) -> ClaimAnswer:
                 claimed = await _wait_for_jobs(asked, request, wait, ear, gone)
                 if claimed and gone.is_set():
                     await _give_back(asked, claimed)
-                    claimed = []
+                    claimed = Taken()
     except Full:
         problem = Problem(error="unavailable", message="too many requests wait here already", fix="wait, and try again")
         raise Refused(503, problem, retry_after=1) from None
     asked.ledger.claimed(claimed)
-    return ClaimAnswer([ClaimedJob.of(one) for one in claimed])
+    return ClaimAnswer.of(claimed)
 
 
 def _request(asked: Asked[ClaimBody]) -> ClaimRequest:
@@ -121,9 +123,7 @@ def _request(asked: Asked[ClaimBody]) -> ClaimRequest:
     )
 
 
-async def _wait_for_jobs(
-    asked: Asked[ClaimBody], request: ClaimRequest, wait: float, ear: Ear, gone: asyncio.Event
-) -> list[Claimed]:
+async def _wait_for_jobs(asked: Asked[ClaimBody], request: ClaimRequest, wait: float, ear: Ear, gone: asyncio.Event) -> Taken:
     """Look, and look again whenever there is a hint of jobs for it, until there are some or the time is up."""
     clock = asked.environment.monotonic
     deadline = clock() + wait
@@ -131,15 +131,16 @@ async def _wait_for_jobs(
         looked_at = clock()
         if claimed := await asked.store.claim(request):
             return claimed
+        patience = math.inf if claimed.again is None else claimed.again  # what a limit holds back may go without a hint
         hinted = False
         while not hinted:
             remaining = deadline - clock()
             if remaining <= 0 or gone.is_set() or asked.hearing.closing:
-                return []
-            poll = remaining if asked.hearing.healthy else min(remaining, max(0.0, looked_at + UNHINTED - clock()))
-            hint = await ear.hear(poll)
+                return claimed
+            rest_until = looked_at + (patience if asked.hearing.healthy else min(patience, UNHINTED))
+            hint = await ear.hear(min(remaining, max(0.0, rest_until - clock())))
             hinted = hint.anything or bool(hint.queues if request.queues is None else hint.queues & request.queues)
-            if not asked.hearing.healthy and clock() >= looked_at + UNHINTED:
+            if clock() >= rest_until:
                 break
         if (rest := min(looked_at + REST, deadline) - clock()) > 0:
             await asyncio.sleep(rest)

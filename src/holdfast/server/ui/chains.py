@@ -15,6 +15,7 @@ from holdfast.server.ui.frame import Problem
 from holdfast.server.ui.graph import graph
 from holdfast.server.ui.steering import VERBS, steer, told
 from holdfast.store.port import Answer, JobFilter
+from holdfast.throttling import marked
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -62,7 +63,8 @@ async def chain(visit: Visit) -> Response:
     """Show a chain."""
     view = await _chain(visit)
     page = await visit.store.find(JobFilter(chain_id=view.id), limit=STEPS)
-    steps = list(reversed(page.jobs)) or [job for job in await visit.store.get([view.id]) if job is not None]
+    found = list(reversed(page.jobs)) or [job for job in await visit.store.get([view.id]) if job is not None]
+    steps = await marked(visit.store, found)
     blockers = {step.id: await visit.store.blockers(step.id) for step in steps if step.after}
     return visit.render(
         "chain.html",

@@ -41,6 +41,6 @@ def files(folder: Path) -> Callable[[Request], Awaitable[Response]]:
 
 
 @lru_cache
-def fingerprint(name: str) -> str:
-    """Return what changes with the content of a file of the dashboard."""
-    return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+def fingerprint(name: str, folder: Path = STATIC) -> str:
+    """Return what changes with the content of a file of the dashboard, or of another folder."""
+    return hashlib.sha256((folder / name).read_bytes()).hexdigest()[:12]

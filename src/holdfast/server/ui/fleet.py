@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core.breaker import LEVELS, Phase
+from holdfast.core.limits import LimitKind, LimitName
 from holdfast.core.states import State
 from holdfast.server.principal import Right
 from holdfast.server.ui.frame import Problem
@@ -32,12 +33,14 @@ REASON: Final = 500
 async def queues(visit: Visit) -> Response:
     """Show the queues."""
     views = [queue for queue in await visit.store.queues() if visit.may(Right.LOOK, queue.name)]
+    limits = await visit.store.limits([LimitName(LimitKind.QUEUE, queue.name) for queue in views])
     return visit.render(
         "queues.html",
         title="Queues",
         section="queues",
         now=await visit.store.now(),
         queues=views,
+        most={limit.name.name: limit.rule.most for limit in limits if limit.rule is not None},
         deepest=max((queue.counts.get(State.READY, 0) for queue in views), default=0),
         State=State,
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from jinja2 import ChoiceLoader, FileSystemLoader, PrefixLoader, StrictUndefined
 from jinja2 import Environment as Templates
-from jinja2 import FileSystemLoader, StrictUndefined
 from starlette.datastructures import ImmutableMultiDict
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -23,7 +23,7 @@ from holdfast.notify.port import Hint
 from holdfast.server.principal import Principal, Right
 from holdfast.server.ui import query, shown
 from holdfast.server.ui.files import fingerprint
-from holdfast.store.port import patience
+from holdfast.store.port import Action, patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from holdfast.server.context import Context
+    from holdfast.server.extending import Extension
     from holdfast.server.ui.live import Live
     from holdfast.server.ui.sessions import Sessions
     from holdfast.store.port import JobView, Store
@@ -56,6 +57,8 @@ SAID: Final = "holdfast_said"
 THEME: Final = "holdfast_theme"
 THEMES: Final = frozenset({"light", "dark"})
 SAID_SECONDS: Final = 20
+ASKING: Final = frozenset({"GET", "HEAD"})
+"""What changes nothing."""
 MOST_FORM_FIELDS: Final = 10_500
 MOST_TOLD: Final = 100
 """Jobs that a hint names; of more, workers find out when they look."""
@@ -81,18 +84,32 @@ class Ui:
     templates: Templates
     tails: dict[UUID, int]
     """Where the shown end of a job's log begins: what was shown once is found again without reading all of it."""
+    extensions: tuple[Extension, ...] = ()
+    """Pages of other packages."""
 
     @property
     def store(self) -> Store:
         """The store that it shows."""
         return self.context.store
 
-    def page(self, path: str, handler: Handler, right: Right | None = Right.LOOK, method: str = "GET") -> Route:
-        """Return the route of a page or an action; `right` is what it needs, `None`: nothing."""
+    def page(
+        self,
+        path: str,
+        handler: Handler,
+        right: Right | None = Right.LOOK,
+        method: str = "GET",
+        *,
+        extension: Extension | None = None,
+        raw: bool = False,
+    ) -> Route:
+        """Return the route of a page or an action; `right` is what it needs, `None`: nothing. A `raw` body is left unread."""
+        more = "" if extension is None else "".join(f"; {name} {value}" for name, value in extension.policy.items())
+        headers = HEADERS | {"Content-Security-Policy": POLICY + more}
 
         async def endpoint(request: Request) -> Response:
-            response = await _answered(self, request, handler, right)
-            for name, value in HEADERS.items():
+            visit = Visit(self, request, None, extension=extension)
+            response = await _answered(visit, handler, right, raw=raw)
+            for name, value in headers.items():
                 response.headers.setdefault(name, value)
             return response
 
@@ -108,6 +125,8 @@ class Visit:
     request: Request
     principal: Principal | None
     form: ImmutableMultiDict[str, str] | None = None
+    extension: Extension | None = None
+    """Whose page it is; `None`: the dashboard's own."""
 
     @property
     def store(self) -> Store:
@@ -162,7 +181,10 @@ class Visit:
             visit=self,
             link=self.link,
             static=self.static,
+            file=self.file,
             may=self.may,
+            extension=self.extension,
+            extensions=[one for one in self.ui.extensions if self.may(Right.LOOK, one.queue)],
             own=f"{self.link(_path(self.request))}{'?' if self.request.url.query else ''}{self.request.url.query}",
             said=said,
             theme=self.theme,
@@ -190,6 +212,17 @@ class Visit:
     def static(self, name: str) -> str:
         """Return where a file of the dashboard is; the address changes with its content, so that browsers may keep it."""
         return self.link(f"/static/{name}", v=fingerprint(name))
+
+    def file(self, name: str) -> str:
+        """Return where a file of the extension is, as `static` does for those of the dashboard."""
+        if self.extension is None or self.extension.static is None:
+            raise LookupError(f"there is no folder that {name} could be in")
+        return self.link(f"/static-{self.extension.name}/{name}", v=fingerprint(name, self.extension.static))
+
+    async def note(self, targets: Iterable[str], detail: str) -> None:
+        """Write into the audit log what an extension is about to do, and to what: before, so that nothing is missing."""
+        name = "" if self.extension is None else f"{self.extension.name}: "
+        await self.store.note(Action.EXTENSION, list(targets), by=self.who.name, detail=f"{name}{detail}")
 
     def go(self, to: str, said: str = "") -> Response:
         """Lead to the page that follows an action, with a word about it."""
@@ -227,10 +260,11 @@ class Visit:
 Handler = Callable[[Visit], Awaitable[Response]]
 
 
-def make_templates() -> Templates:
+def make_templates(extensions: Iterable[Extension] = ()) -> Templates:
     """Return the templates with what they are written in."""
+    added = {one.name: FileSystemLoader(one.templates) for one in extensions if one.templates is not None}
     templates = Templates(
-        loader=FileSystemLoader(HERE / "templates"),
+        loader=ChoiceLoader([FileSystemLoader(HERE / "templates"), PrefixLoader(added)]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -251,19 +285,20 @@ def make_templates() -> Templates:
     return templates
 
 
-async def _answered(ui: Ui, request: Request, handler: Handler, right: Right | None) -> Response:
+async def _answered(visit: Visit, handler: Handler, right: Right | None, *, raw: bool) -> Response:
     """Let in who may, and turn whatever goes wrong into a page that says so."""
-    visit = Visit(ui, request, None)
+    ui, request = visit.ui, visit.request
+    asks = request.method in ASKING
     try:
-        if request.method == "POST":
+        if not asks:
             _check_origin(request)
         visit.principal = await ui.context.door.principal(request)
         if right is not None:
             if visit.principal is None:
                 return _to_login(visit)
-            visit.need(right)
-        if request.method == "POST":
-            visit.form = await _form(visit)
+            visit.need(right, None if visit.extension is None else visit.extension.queue)
+        if not asks:
+            visit.form = None if raw else await _form(visit)
             return await handler(visit)
         with patience(ui.context.settings.page_timeout):
             return await handler(visit)

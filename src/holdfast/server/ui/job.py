@@ -19,6 +19,7 @@ from holdfast.server.ui import shown
 from holdfast.server.ui.frame import Problem
 from holdfast.store.port import Answer, JobFilter
 from holdfast.tasks.report import make_report
+from holdfast.throttling import marked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +61,7 @@ class Lane:
 
 async def job(visit: Visit) -> Response:
     """Show a job."""
-    view = await _job(visit)
+    (view,) = await marked(visit.store, [await _job(visit)])
     store, now = visit.store, await visit.store.now()
     attempts, events, parts = await store.attempts(view.id), await store.events(view.id), await store.parts(view.id)
     report = make_report(view, attempts, events, parts, now)

@@ -13,6 +13,7 @@ from holdfast.finding import Mistake, job_id
 from holdfast.server.ui import query
 from holdfast.server.ui.overview import by_state, scoped
 from holdfast.server.ui.steering import CAP
+from holdfast.throttling import marked
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -34,6 +35,7 @@ async def jobs(visit: Visit) -> Response:
             found = await job_id(visit.store, search.job)
             return RedirectResponse(visit.link(f"/jobs/{found}"), status_code=HTTPStatus.SEE_OTHER)
         rows, after, whole = await query.find(visit.store, search, visit.sees, limit=ROWS, after=cursor(params.get("after")))
+        rows = await marked(visit.store, rows)
     except Mistake as mistake:
         flaw, search = str(mistake), query.parse("", now)
         rows, after, whole = [], None, True

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from holdfast.errors import BadSetting
 from holdfast.server.principal import Right
-from holdfast.server.ui import access, alerts, chains, fleet, job, jobs, overview, schedules, steering, streaming
+from holdfast.server.ui import access, alerts, chains, fleet, job, jobs, limits, overview, schedules, steering, streaming
 from holdfast.server.ui.files import STATIC, files
 from holdfast.server.ui.frame import Ui, make_templates
 from holdfast.server.ui.live import Live
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from holdfast.server.context import Context
+    from holdfast.server.extending import Extension
 
 FETCHED: Final = ("htmx.js", "uplot.js", "uplot.css")
 
@@ -25,15 +26,27 @@ FETCHED: Final = ("htmx.js", "uplot.js", "uplot.css")
 class Dashboard:
     """The dashboard of a server: its pages, who has logged in, and what keeps pages live."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, extensions: tuple[Extension, ...] = ()) -> None:
         self.sessions = Sessions(context.store, context.environment, context.settings)
         """The server's door asks it who somebody is."""
         self.live = Live(context.store, context.notifier, context.environment)
-        self.routes = _routes(Ui(context, self.sessions, self.live, make_templates(), tails={}))
+        ui = Ui(context, self.sessions, self.live, make_templates(extensions), tails={}, extensions=extensions)
+        self.routes = [*_routes(ui), *(route for extension in extensions for route in _added(ui, extension))]
 
     def close(self) -> None:
         """Have streams end, before the web server waits for them."""
         self.live.closing = True
+
+
+def _added(ui: Ui, extension: Extension) -> list[BaseRoute]:
+    """Return the routes of an extension."""
+    added: list[BaseRoute] = [
+        ui.page(f"{extension.path}{page.path}", page.handler, page.right, page.method, extension=extension, raw=page.raw)
+        for page in extension.pages
+    ]
+    if extension.static is not None:
+        added.append(Route(f"/static-{extension.name}/{{name:path}}", files(extension.static)))
+    return added
 
 
 def _routes(ui: Ui) -> list[BaseRoute]:
@@ -59,6 +72,10 @@ def _routes(ui: Ui) -> list[BaseRoute]:
         ui.page("/queues", fleet.queues),
         ui.page("/queues/pause", fleet.pause, steer, "POST"),
         ui.page("/queues/resume", fleet.resume, steer, "POST"),
+        ui.page("/limits", limits.limits),
+        ui.page("/limits/confirm", limits.confirm, steer),
+        ui.page("/limits/set", limits.set_limit, steer, "POST"),
+        ui.page("/limits/clear", limits.clear_limit, steer, "POST"),
         ui.page("/workers", fleet.workers),
         ui.page("/workers/{worker_id:uuid}/revoke", fleet.revoke, steer),
         ui.page("/workers/{worker_id:uuid}/{verb}", fleet.steer, steer, "POST"),

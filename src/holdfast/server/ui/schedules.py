@@ -11,7 +11,7 @@ from holdfast.core.job import DEFAULT_PRIORITY, DEFAULT_QUEUE, NewJob
 from holdfast.server.principal import Right
 from holdfast.server.ui.cronwords import explained
 from holdfast.server.ui.frame import Problem
-from holdfast.store.port import Action
+from holdfast.store.port import Action, Audit, Enqueue
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -49,13 +49,20 @@ async def run(visit: Visit) -> Response:
     view = next((view for view in await visit.store.schedules() if view.schedule.name == name), None)
     if view is None:
         raise Problem(HTTPStatus.NOT_FOUND, f"There is no schedule {name!r}.", "Those there are stand on their page.")
-    job = await _like_the_last(visit, view)
+    job = await _job(visit, view)
     visit.need(Right.STEER, job.queue)
-    # first: whatever happens in between, no job is there of which the log says nothing
-    await visit.store.note(Action.FIRE, [name], by=visit.who.name, detail=f"job {job.id}")
-    await visit.store.enqueue([job])
+    audit = Audit(by=visit.who.name, action=Action.FIRE, targets=(name,), detail=f"job {job.id}")
+    (answer,) = await visit.store.enqueue([job], audit=audit)
     visit.told(queues=[job.queue])
+    if answer.status is Enqueue.EXISTING:
+        return visit.go(visit.link("/schedules"), f"{name} was not enqueued: job {answer.job_id} holds its unique key.")
     return visit.go(visit.link("/schedules"), f"{name} was enqueued as job {job.id}.")
+
+
+async def _job(visit: Visit, view: ScheduleView) -> NewJob:
+    """Return the job of a schedule: as its task is declared, where this server was given the app."""
+    task = visit.ui.context.tasks.get(view.schedule.task)
+    return await _like_the_last(visit, view) if task is None else task.call().job
 
 
 async def _like_the_last(visit: Visit, view: ScheduleView) -> NewJob:

@@ -17,7 +17,7 @@ import pytest
 
 _MODULES = """world cells fencing order schedule schedules expiry depth unique budgets waiters chains chainkeys results
 chainlists chaindeletes signals transactions repeats steering records journal registry access
-figures lists bounds walk processes"""
+figures limits lists bounds walk processes"""
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES.split()))
 
 # ruff: noqa: E402  asserts are rewritten only in modules that are registered before they are imported
@@ -35,6 +35,7 @@ from holdfast.store.conformance.fencing import Fencing
 from holdfast.store.conformance.figures import Figures
 from holdfast.store.conformance.harness import Harness
 from holdfast.store.conformance.journal import Journal
+from holdfast.store.conformance.limits import Limits
 from holdfast.store.conformance.lists import Lists
 from holdfast.store.conformance.order import Order
 from holdfast.store.conformance.processes import ProcessConformance
@@ -79,6 +80,7 @@ class StoreConformance(
     Registry,
     Access,
     Figures,
+    Limits,
     Lists,
     Bounds,
     Walks,

@@ -1,4 +1,4 @@
-"""Keys, and the audit log: every steering operation that names somebody leaves one line, and nothing takes it away."""
+"""Keys, and the audit log: every operation that names somebody leaves one line, together with what it changes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from uuid import uuid4
 import pytest
 from uuid_utils.compat import uuid7
 
+from holdfast.core.job import OnConflict
 from holdfast.core.states import State
-from holdfast.errors import BadJob
+from holdfast.errors import BadJob, HoldfastError, QueueFull, StaleLease
 from holdfast.store.conformance.bounds import HOSTILE
 from holdfast.store.conformance.world import BOOM, HOUR, Subject, World
-from holdfast.store.port import TEXT_LIMIT, Action, Answer, Key, Role
+from holdfast.store.port import TEXT_LIMIT, Action, Answer, Audit, Enqueue, Key, Retention, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
+    from uuid import UUID
 
-    from holdfast.store.port import AuditView
+    from holdfast.core.job import NewJob
+    from holdfast.store.port import AuditView, Store
 
 MINUTE: Final = 60.0
 
@@ -40,6 +43,16 @@ async def lines(world: World, **options: Any) -> list[tuple[str, Action, tuple[s
     """Return the audit log, oldest first, without numbers and times."""
     found = await world.store.audits(**{"limit": 1000, **options})
     return [(line.actor, line.action, line.targets, line.count, line.detail) for line in reversed(found)]
+
+
+async def _told(store: Store) -> set[str]:
+    """Return the first job of every enqueue that the audit log tells of."""
+    return {line.targets[0] for line in await store.audits(limit=1000, action=Action.ENQUEUE)}
+
+
+async def _there(store: Store, ids: Iterable[UUID]) -> set[str]:
+    """Return which of these jobs are there."""
+    return {str(view.id) for view in await store.get(list(ids)) if view is not None}
 
 
 async def _cancel(world: World, by: str) -> tuple[Action, object]:
@@ -138,6 +151,36 @@ STEERING: Final = [
     *(_cancel, _complete, _fail, _delete, _delete_chains, _retry, _emit, _pause, _resume),
     *(_disable, _enable, _drain, _revoke, _add_key, _expire_key, _revoke_key),
 ]
+
+ANN: Final = Audit(by="ann")
+KINDS: Final[dict[str, Callable[[World], list[NewJob]]]] = {
+    "one": lambda world: world.jobs(1),
+    "alike": lambda world: world.jobs(3),
+    "later": lambda world: world.jobs(3, delay=HOUR),
+    "keyed": lambda world: [world.job(key=f"{number}") for number in range(3)],
+    "of several queues": lambda world: [world.job(queue="a"), world.job(queue="b", priority=7), world.job()],
+}
+"""Jobs that a store may well create in ways of their own."""
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+async def _bad_job(world: World) -> tuple[type[HoldfastError], dict[str, Any]]:
+    return BadJob, {"jobs": [world.job(), world.job(after=(uuid7(),))]}
+
+
+async def _full_queue(world: World) -> tuple[type[HoldfastError], dict[str, Any]]:
+    return QueueFull, {"jobs": world.jobs(3, queue="narrow"), "caps": {"narrow": 2}}
+
+
+async def _lost_lease(world: World) -> tuple[type[HoldfastError], dict[str, Any]]:
+    await world.create()
+    held = (await world.claim())[0].lease
+    await world.store.delete([held.job_id])
+    return StaleLease, {"jobs": world.jobs(2), "under": held}
+
+
+REFUSED: Final = [_bad_job, _full_queue, _lost_lease]
+
 each_operation = pytest.mark.parametrize("steer", STEERING, ids=lambda steer: steer.__name__.strip("_"))
 
 
@@ -337,6 +380,162 @@ class Access(Subject):
         assert not await world.store.expire_key("9" * 12, 1.0, by="ann")
         assert not await world.store.revoke_key("9" * 12, by="ann")
         assert await lines(world) == []
+
+    # enqueues
+
+    @each_kind
+    async def test_enqueue_that_names_somebody_writes_one_line_with_its_jobs(self, world: World, kind: str) -> None:
+        jobs = KINDS[kind](world)
+
+        answers = await world.store.enqueue(jobs, audit=ANN)
+
+        assert [answer.status for answer in answers] == [Enqueue.CREATED] * len(jobs)
+        assert all(view is not None for view in await world.store.get([job.id for job in jobs]))
+        ids = tuple(str(job.id) for job in jobs)
+        assert await lines(world) == [("ann", Action.ENQUEUE, ids, len(jobs), f"{len(jobs)} {jobs[0].task}")]
+        assert abs((await world.store.audits(limit=1))[0].at - await world.store.now()) < timedelta(minutes=1)
+
+    @each_kind
+    async def test_enqueue_that_names_nobody_writes_no_line(self, world: World, kind: str) -> None:
+        await world.store.enqueue(KINDS[kind](world))
+        await world.store.enqueue(KINDS[kind](world), audit=Audit(by=""))
+
+        assert await lines(world) == []
+
+    async def test_line_about_an_enqueue_counts_tasks_names_the_first_jobs_and_never_their_args(self, world: World) -> None:
+        mails = world.jobs(12, task="mail", args='{"to": "a secret"}')
+        others = [world.job(task=f"task {number}") for number in range(15)]
+
+        await world.store.enqueue([*others[:1], *mails, *others[1:]], audit=Audit(by="ann", detail="by hand"))
+
+        ((_, _, targets, count, detail),) = await lines(world)
+        assert targets == tuple(str(job.id) for job in (others[0], *mails[:9]))
+        assert count == 27
+        first = ", ".join(f"1 task {number}" for number in range(9))
+        assert detail == f"by hand; 12 mail, {first}, and 6 more tasks"
+
+    async def test_line_about_an_enqueue_may_be_of_another_kind_and_about_something_else(self, world: World) -> None:
+        job = world.job()
+
+        await world.store.enqueue([job], audit=Audit(by="ann", action=Action.FIRE, targets=("nightly",), detail="as it is"))
+
+        assert await lines(world) == [("ann", Action.FIRE, ("nightly",), 1, f"as it is; 1 {job.task}")]
+
+    async def test_enqueue_under_a_lease_and_below_a_cap_writes_its_line(self, world: World) -> None:
+        await world.create()
+        held = (await world.claim())[0].lease
+        jobs = world.jobs(2)
+
+        await world.store.enqueue(jobs, under=held, audit=ANN)
+        await world.store.enqueue(world.jobs(1, queue="narrow"), caps={"narrow": 1}, audit=ANN)
+
+        assert [(actor, count) for actor, _, _, count, _ in await lines(world)] == [("ann", 2), ("ann", 1)]
+
+    @pytest.mark.parametrize("refuse", REFUSED, ids=lambda refuse: refuse.__name__.strip("_"))
+    async def test_enqueue_that_is_refused_writes_neither_line_nor_jobs(
+        self, world: World, refuse: Callable[[World], Awaitable[tuple[type[HoldfastError], dict[str, Any]]]]
+    ) -> None:
+        error, asked = await refuse(world)
+        ids = [job.id for job in asked["jobs"]]
+
+        with pytest.raises(error):
+            await world.store.enqueue(**asked, audit=ANN)
+
+        assert await world.store.get(ids) == [None] * len(ids)
+        assert await lines(world) == []
+
+    @each_kind
+    async def test_enqueue_that_is_repeated_writes_one_line(self, world: World, kind: str) -> None:
+        jobs = KINDS[kind](world)
+        await world.store.enqueue(jobs, audit=ANN)
+        await world.store.enqueue(jobs, audit=ANN)
+
+        answers = await world.store.enqueue(jobs, audit=ANN)
+
+        assert {answer.status for answer in answers} == {Enqueue.REPEATED}
+        assert len(await lines(world)) == 1
+
+    async def test_enqueue_that_creates_some_says_what_became_of_the_others(self, world: World) -> None:
+        known, holder, new = world.job(), world.job(key="taken"), world.job()
+        await world.store.enqueue([known, holder])
+
+        await world.store.enqueue([known, new, world.job(key="taken"), new], audit=ANN)
+
+        detail = f"1 {new.task}; 1 existing, 2 repeated"
+        assert await lines(world) == [("ann", Action.ENQUEUE, (str(new.id),), 1, detail)]
+
+    async def test_taken_key_writes_no_line_and_one_that_is_taken_over_does(self, world: World) -> None:
+        await world.create(key="taken")
+        await world.store.enqueue([world.job(key="taken")], audit=ANN)
+        assert await lines(world) == []
+
+        replacing = world.job(key="taken", on_conflict=OnConflict.REPLACE)
+        await world.store.enqueue([replacing], audit=ANN)
+
+        assert [targets for _, _, targets, _, _ in await lines(world)] == [(str(replacing.id),)]
+
+    @each_kind
+    async def test_line_about_an_enqueue_and_its_jobs_appear_at_once(self, world: World, kind: str) -> None:
+        other = await world.handle()
+        calls = [KINDS[kind](world) for _ in range(1 if kind == "keyed" else 10)]
+        first = {str(jobs[0].id): jobs[0].id for jobs in calls}
+        enqueuing = asyncio.gather(*(world.store.enqueue(jobs, audit=ANN) for jobs in calls))
+        while not enqueuing.done():
+            told = await _told(other)
+            there = await _there(other, first.values())
+            assert told <= there, "a line tells of a job that is not there"
+            assert there <= await _told(other), "a job is there of which no line tells"
+            await asyncio.sleep(0)
+        await enqueuing
+
+        assert await _told(other) == set(first)
+
+    # what goes, and what stands
+
+    async def test_old_lines_about_enqueues_go_and_all_others_stand(self, world: World) -> None:
+        await world.store.pause("mail", by="ann")
+        await world.store.enqueue([world.job()], audit=Audit(by="ann", action=Action.FIRE, targets=("nightly",)))
+        await world.store.enqueue(world.jobs(1), audit=ANN)
+        await world.store.rewind(HOUR)
+        await world.store.enqueue(world.jobs(2), audit=ANN)
+        before = [line.no for line in await world.store.audits(limit=10)]
+
+        await world.store.prune(Retention(), limit=10)
+        assert len(await lines(world)) == 4, "without a retention, everything is kept"
+        await world.store.prune(Retention(enqueues=MINUTE), limit=0)
+
+        assert [(action, count) for _, action, _, count, _ in await lines(world)] == [
+            (Action.PAUSE, 1),
+            (Action.FIRE, 1),
+            (Action.ENQUEUE, 2),
+        ]
+        await world.store.rewind(HOUR)
+        await world.store.prune(Retention(enqueues=MINUTE), limit=10)
+        await world.store.enqueue(world.jobs(1), audit=ANN)
+        newest = (await world.store.audits(limit=1))[0]
+        assert newest.no > max(before), "a number is never given twice"
+
+    async def test_prune_by_somebody_writes_a_line_where_it_deletes_anything(self, world: World) -> None:
+        ended = [await world.ended(State.SUCCEEDED) for _ in range(2)]
+        await world.store.emit("arrived", "1")
+        await world.store.enqueue(world.jobs(1), audit=ANN)
+        await world.store.rewind(HOUR)
+        old = Retention(succeeded=MINUTE, signals=MINUTE, enqueues=MINUTE)
+
+        assert (await world.store.prune(old, limit=10, by="bob")).count == 2
+        assert (await world.store.prune(old, limit=10, by="bob")).count == 0
+
+        assert await world.store.get(ended) == [None, None]
+        assert await lines(world) == [("bob", Action.PRUNE, (), 2, "2 jobs, 1 signals, 1 lines about enqueues")]
+
+    async def test_prune_by_nobody_writes_no_line(self, world: World) -> None:
+        await world.ended(State.SUCCEEDED)
+        await world.store.rewind(HOUR)
+
+        assert (await world.store.prune(Retention(succeeded=MINUTE), limit=10)).count == 1
+        assert await lines(world) == []
+
+    # notes
 
     async def test_note_writes_what_is_no_operation_of_the_store(self, world: World) -> None:
         await world.store.note(Action.LOGIN, by="ann")

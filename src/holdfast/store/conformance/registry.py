@@ -323,7 +323,7 @@ class Registry(Subject):
         assert attempt.error.code == "RELEASED"
         assert (line.event, line.state, line.actor, line.attempt) == (Event.RELEASE, State.READY, "ops", 1)
         await world.check_log(claimed.job_id)
-        (audit,) = await world.store.audits(limit=5)
+        (audit,) = await world.store.audits(limit=5, actor="ops")
         assert audit.detail == "1 released"
 
     async def test_lapsed_lease_is_revoked_as_if_it_had_not_lapsed(self, world: World) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from holdfast.core.limits import LimitName, LimitRule
     from holdfast.core.outcome import Error
     from holdfast.store.port import Action, Firing, Grain, JobFilter, Key, Schedule
 
@@ -45,6 +46,14 @@ class Lacking:
     async def reopen(self, job_ids: Sequence[UUID], *, by: str = "") -> NoReturn:
         """Refuse."""
         raise lacks("reopen")
+
+    async def set_limit(self, name: LimitName, rule: LimitRule | None, *, by: str = "") -> NoReturn:
+        """Refuse."""
+        raise lacks("set_limit")
+
+    async def limits(self, names: Sequence[LimitName] | None = None) -> NoReturn:
+        """Refuse."""
+        raise lacks("limits")
 
     async def disable(self, worker: UUID, *, by: str = "") -> NoReturn:
         """Refuse."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.core.lease import Taken
 from holdfast.core.text import clean
 from holdfast.errors import JobNotFound, NotAllowed, StoreUnavailable
 from holdfast.store.http.lacking import Lacking
@@ -52,9 +53,11 @@ if TYPE_CHECKING:
 
     from holdfast.core.figures import Figure
     from holdfast.core.job import NewJob
-    from holdfast.core.lease import Claimed, Extended, Lease
+    from holdfast.core.lease import Extended, Lease
+    from holdfast.core.limits import LimitName, LimitRule
     from holdfast.store.port import (
         Answer,
+        Audit,
         Beat,
         BlockerView,
         ChainView,
@@ -106,6 +109,7 @@ class HttpStore(Lacking):
         under: Lease | None = None,
         caps: Mapping[str, int] | None = None,
         notice: Notice | None = None,  # noqa: ARG002  the server tells of it
+        audit: Audit | None = None,  # noqa: ARG002  the server writes a line of its own, with the name of the key
     ) -> list[Enqueued]:
         """Create jobs in one request: it must not be larger than the server takes."""
         if not jobs:
@@ -133,10 +137,10 @@ class HttpStore(Lacking):
         """Note that a worker has stopped."""
         await self._work(self._line.delete(f"/workers/{worker}", Done))
 
-    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+    async def claim(self, request: ClaimRequest) -> Taken:
         """Take ready jobs. Never waits for some: hints say when there are."""
         if request.limit <= 0 or not request.tasks:
-            return []
+            return Taken()
         body = ClaimBody(
             tasks=sorted(request.tasks),
             limit=min(request.limit, MOST),
@@ -149,7 +153,10 @@ class HttpStore(Lacking):
             retries_first=request.retries_first,
         )
         answer = await self._work(self._line.post(f"/workers/{request.worker}/claim", body, ClaimAnswer))
-        return [one.claimed() for one in answer.jobs]
+        return answer.taken()
+
+    async def declare(self, rules: Mapping[LimitName, LimitRule]) -> None:
+        """Do nothing: what limits there are is said beside the database, not by whoever has the key of a worker."""
 
     async def holding(self, worker: UUID) -> list[Lease]:
         """Return every lease this worker holds."""
@@ -260,7 +267,14 @@ class HttpStore(Lacking):
         """Do nothing."""
         return 0
 
-    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:  # noqa: ARG002  as above
+    async def prune(
+        self,
+        retention: Retention,  # noqa: ARG002  as above
+        *,
+        limit: int,  # noqa: ARG002  as above
+        after: UUID | None = None,  # noqa: ARG002  as above
+        by: str = "",  # noqa: ARG002  as above
+    ) -> Pruned:
         """Do nothing."""
         return Pruned(0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.core.fairness import Shares
 from holdfast.store.memory.model import MemoryData
 from holdfast.store.port import AuditView
 
@@ -22,6 +23,7 @@ class Handle:
         self.environment = environment
         self.turn = 0
         """How many claims this handle has made."""
+        self.shares = Shares()
 
     def worker_name(self, worker: UUID | None) -> str | None:
         """Return the name of a worker as it is registered now."""
@@ -34,9 +36,10 @@ class Handle:
 
     def write_line(self, line: AuditLine) -> None:
         """Write a line into the audit log."""
+        self.data.audit_lines += 1
         self.data.audit.append(
             AuditView(
-                no=len(self.data.audit) + 1,
+                no=self.data.audit_lines,
                 at=self.environment.now(),
                 actor=line.actor,
                 action=line.action,

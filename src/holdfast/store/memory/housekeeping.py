@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.settle import Write, expire, overdue
 from holdfast.core.states import TERMINAL, WAITING, Event, State
 from holdfast.store.memory.handle import Handle
-from holdfast.store.port import Promoted, Pruned, Reaped
+from holdfast.store.port import Action, Promoted, Pruned, Reaped, prune_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,13 +80,20 @@ class Housekeeping(Handle):
         """Find nothing: every operation settles the waiters of what it ended before anyone else can look."""
         return 0
 
-    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:
+    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None, by: str = "") -> Pruned:
         """Delete terminal jobs older than their state's retention, looking at no more than `limit` from `after` on."""
-        now, ages = self.environment.now(), retention.seconds()
+        now = self.environment.now()
+        signals = lines = 0
         if after is None:
             self._prune_figures(now)
-            if retention.signals is not None:
-                self._prune_signals(retention.signals, now)
+            signals = self._prune_signals(retention.signals, now)
+            lines = self._prune_lines(retention.enqueues, now)
+        pruned = self._prune_jobs(retention.seconds(), limit, after, now)
+        if (line := prune_line(by=by, jobs=pruned.count, signals=signals, lines=lines)) is not None:
+            self.write_line(line)
+        return pruned
+
+    def _prune_jobs(self, ages: Mapping[State, float], limit: int, after: UUID | None, now: datetime) -> Pruned:
         if limit <= 0:
             return Pruned(0, after)
         archived = (job_id for state in TERMINAL for job_id in self.data.by_state[state] if after is None or job_id > after)
@@ -105,10 +112,20 @@ class Housekeeping(Handle):
         steps = self.data.steps(record.chain)
         return sum(self.data.move(step, Write(Event.PRUNE, step.failures), now) for step in steps)
 
-    def _prune_signals(self, age: float, now: datetime) -> None:
-        for name, emission in list(self.data.signals.items()):
-            if (now - emission.at).total_seconds() > age:
-                del self.data.signals[name]
+    def _prune_signals(self, age: float | None, now: datetime) -> int:
+        old = [name for name, one in self.data.signals.items() if age is not None and (now - one.at).total_seconds() > age]
+        for name in old:
+            del self.data.signals[name]
+        return len(old)
+
+    def _prune_lines(self, age: float | None, now: datetime) -> int:
+        if age is None:
+            return 0
+        before = len(self.data.audit)
+        self.data.audit = [
+            line for line in self.data.audit if line.action is not Action.ENQUEUE or (now - line.at).total_seconds() <= age
+        ]
+        return before - len(self.data.audit)
 
     def _prune_figures(self, now: datetime) -> None:
         for place in list(self.data.figures):

@@ -61,6 +61,8 @@ class Looking(Handle):
             tags=job.tags,
             requires=job.requires,
             prefers=dict.fromkeys(job.prefers, job.prefer_for),
+            limit=job.limit,
+            fifo=job.fifo,
             chain_id=record.chain_id,
             trace=job.trace,
             continued_by=record.continued_by,

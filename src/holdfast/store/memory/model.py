@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from holdfast.core.figures import Figure
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Lease
-    from holdfast.store.memory.records import Attempt, Pause, Record, Registration, Standing
+    from holdfast.core.limits import LimitName
+    from holdfast.store.memory.records import Attempt, Limiting, Pause, Record, Registration, Standing
     from holdfast.store.port import AuditView, Grain, Key
 
 _Name = TypeVar("_Name", UUID, str)
@@ -65,6 +66,7 @@ class MemoryData:
         self.keys: dict[tuple[str, str], KeyHold] = {}
         self.workers: dict[UUID, Registration] = {}
         self.pauses: dict[str, Pause] = {}
+        self.limits: dict[LimitName, Limiting] = {}
         self.schedules: dict[str, Standing] = {}
         self.access: dict[str, Key] = {}
         """The keys of people and machines, by id."""
@@ -74,6 +76,8 @@ class MemoryData:
         """How many waiters have gone on: who has an operation end chains may tell whether it let some go."""
         self.log_lines = 0
         """How many lines have been logged: the number of the last one."""
+        self.audit_lines = 0
+        """The same of the audit log."""
         self._places = 0
         self._ended: list[UUID] = []
         """Chains that ended in the running operation, and whose waiters have not heard of it yet."""
@@ -90,6 +94,7 @@ class MemoryData:
         copy.keys = {name: replace(hold) for name, hold in self.keys.items()}
         copy.signals = {name: replace(emission) for name, emission in self.signals.items()}
         copy.workers = {worker: replace(known) for worker, known in self.workers.items()}
+        copy.limits = {name: replace(limiting) for name, limiting in self.limits.items()}
         copy.pauses = {queue: replace(pause) for queue, pause in self.pauses.items()}
         copy.schedules = {name: replace(standing) for name, standing in self.schedules.items()}
         copy.access, copy.audit, copy.figures = dict(self.access), list(self.audit), dict(self.figures)
@@ -98,6 +103,7 @@ class MemoryData:
         copy.dependents.update({chain_id: set(jobs) for chain_id, jobs in self.dependents.items()})
         copy.suspended.update({signal: set(jobs) for signal, jobs in self.suspended.items()})
         copy.freed, copy.log_lines, copy._places = self.freed, self.log_lines, self._places
+        copy.audit_lines = self.audit_lines
         return copy
 
     def adopt(self, copy: MemoryData) -> None:
@@ -228,7 +234,7 @@ class MemoryData:
         number = job.retry_entry if record.failures else job.entry
         lane = self.lanes.get(number)
         if lane is None:
-            lane = self.lanes[number] = Lane(job.queue, job.priority, needs_of(job.needs), retries=number != job.entry)
+            lane = self.lanes[number] = Lane(job.queue, job.priority, needs_of(job.entry_needs), retries=number != job.entry)
         heappush(lane.entries, (record.place, job.id))
 
     def head(self, lane: Lane) -> Record | None:

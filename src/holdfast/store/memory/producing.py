@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Lease
-    from holdfast.store.port import Notice
+    from holdfast.store.port import Audit, Notice
 
 
 class Producing(Handle):
@@ -36,12 +36,16 @@ class Producing(Handle):
         under: Lease | None = None,
         caps: Mapping[str, int] | None = None,
         notice: Notice | None = None,  # noqa: ARG002  there is nobody to send it to
+        audit: Audit | None = None,
     ) -> list[Enqueued]:
         """Create jobs; with `under` only as long as that lease is current, with `caps` only as far as queues have room."""
         now = self.environment.now()
         if under is not None:
             self._check_holder(under, now)
-        return self.enqueue_now(jobs, caps, now)
+        answers = self.enqueue_now(jobs, caps, now)
+        if audit is not None and (line := audit.line(jobs, answers)) is not None:
+            self.write_line(line)
+        return answers
 
     def enqueue_now(self, jobs: Sequence[NewJob], caps: Mapping[str, int] | None, now: datetime) -> list[Enqueued]:
         """Create jobs, all or none."""

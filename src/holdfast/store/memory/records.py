@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast.core.job import NewJob
+    from holdfast.core.limits import LimitRule
     from holdfast.core.needs import Needs
     from holdfast.core.outcome import Error
     from holdfast.core.states import Event
@@ -144,6 +145,19 @@ class KeyHold:
     def over(self, now: datetime) -> bool:
         """Tell whether the window has passed."""
         return self.until is not None and self.until <= now
+
+
+@dataclass(slots=True)
+class Limiting:
+    """What is said about a limit, and what is left in its bucket."""
+
+    declared: LimitRule | None = None
+    override: LimitRule | None = None
+    override_by: str = ""
+    override_at: datetime | None = None
+    tokens: float = 0.0
+    filled_at: datetime | None = None
+    """As of when; `None`: the bucket is full."""
 
 
 @dataclass(slots=True)

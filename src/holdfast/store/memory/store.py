@@ -15,6 +15,7 @@ from holdfast.store.memory.chains import Chains
 from holdfast.store.memory.figures import Figures
 from holdfast.store.memory.housekeeping import Housekeeping
 from holdfast.store.memory.journal import Journal
+from holdfast.store.memory.limiting import Limits
 from holdfast.store.memory.looking import Looking
 from holdfast.store.memory.registry import Registry
 from holdfast.store.memory.scheduling import Scheduling
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from holdfast.store.memory.handle import Handle
-    from holdfast.store.memory.records import Attempt, Emission, KeyHold, Pause, Record, Registration, Standing
+    from holdfast.store.memory.records import Attempt, Emission, KeyHold, Limiting, Pause, Record, Registration, Standing
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 Store = TypeVar("Store")
@@ -55,7 +56,7 @@ def _locked(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coro
 
 @_one_at_a_time
 class MemoryStore(
-    Scheduling, Registry, Settling, Working, Journal, Housekeeping, Steering, Looking, Chains, Signals, Access, Figures
+    Scheduling, Registry, Settling, Working, Journal, Housekeeping, Steering, Looking, Chains, Signals, Limits, Access, Figures
 ):
     """Jobs in memory: they end with the process. `MemoryStore(environment, other.data)` is a second handle on the same jobs."""
 
@@ -85,6 +86,8 @@ class MemoryStore(
             _age(emission, by)
         for pause in data.pauses.values():
             _age(pause, by)
+        for limiting in data.limits.values():
+            _age(limiting, by)
         for known in data.workers.values():
             _age(known, by)
         for standing in data.schedules.values():
@@ -96,7 +99,7 @@ class MemoryStore(
         data.schedule = [(run_at - by, job_id) for run_at, job_id in data.schedule]  # still a heap: the order is the same
 
 
-def _age(thing: Record | Attempt | Emission | KeyHold | Pause | Registration | Standing, by: timedelta) -> None:
+def _age(thing: Record | Attempt | Emission | KeyHold | Limiting | Pause | Registration | Standing, by: timedelta) -> None:
     for field in fields(thing):
         value = getattr(thing, field.name)
         if isinstance(value, datetime):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.core.fairness import Head, order
-from holdfast.core.lease import Claimed, Extended, Hold, Lease
+from holdfast.core.fairness import Head, Share, order
+from holdfast.core.lease import Claimed, Extended, Hold, Lease, Taken
 from holdfast.core.needs import suits
 from holdfast.core.settle import Write
 from holdfast.core.states import TERMINAL, Event, State
 from holdfast.errors import UnknownWorker
 from holdfast.store.memory.handle import Handle
+from holdfast.store.memory.limiting import Rooms
 from holdfast.store.memory.records import Attempt
 from holdfast.store.port import Part, PartState, Settled
 
@@ -33,20 +34,38 @@ class Working(Handle):
 
     # claiming
 
-    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+    async def claim(self, request: ClaimRequest) -> Taken:
         """Take ready jobs and receive leases."""
         if request.worker not in self.data.workers:
             raise UnknownWorker(f"worker {request.worker} is not registered with this store: register it before it claims")
         if request.limit <= 0 or self.data.workers[request.worker].disabled_at is not None:
-            return []
-        now, turn = self.environment.now(), self.turn
+            return Taken()
+        now, turn, taken = self.environment.now(), self.turn, Taken()
         self.turn += 1
-        claims: list[Claimed] = []
-        for head in order(self._heads(request), turn, first=request.first, retries_first=request.retries_first):
-            lane = self.data.lanes[head.lane]
-            while len(claims) < request.limit and (record := self._claimable(lane, request)) is not None:
-                claims.append(self._claim_one(record, request.worker, now))
-        return claims
+        rooms = Rooms(self.data, now)
+        ordered = order(self._heads(request), turn, first=request.first, retries_first=request.retries_first)
+        shares = self.shares.spread(ordered, request.limit, turn)
+        for head, quota in (*shares, *(Share(head, request.limit) for head, _ in shares if head.weight is not None)):
+            lane, most = self.data.lanes[head.lane], min(request.limit, len(taken) + quota)
+            before = len(taken)
+            while len(taken) < most and (record := self._claimable(lane, request)) is not None:
+                if (limited := self._admit(record, rooms, taken)) is None:
+                    break
+                taken.append(self._claim_one(record, request.worker, now, limited=limited))
+            self.shares.took(head.lane, len(taken) - before, request.limit)
+        rooms.keep()
+        return taken
+
+    def _admit(self, record: Record, rooms: Rooms, taken: Taken) -> bool | None:
+        """Count a job for its limits, and tell whether it has any; `None`: one of them holds it back."""
+        over, cost = rooms.over(record.job), record.job.policy.cost
+        waits = [room.again(cost) for room in over if not room.admits(cost)]
+        if waits:
+            taken.held_back(max(waits))
+            return None
+        for room in over:
+            room.take(cost)
+        return bool(over)
 
     def _heads(self, request: ClaimRequest) -> list[Head]:
         found = []
@@ -57,10 +76,17 @@ class Working(Handle):
                 continue
             record = self._claimable(lane, request)
             if record is not None and record.ready_at is not None and self._suits(lane, record.ready_at, request):
-                head = Head(number, lane.priority, record.ready_at, lane.queue, lane.retries)
+                head = Head(number, lane.priority, record.ready_at, lane.queue, lane.retries, self._weight(lane))
                 found.append((record.place, head))
         # jobs of one enqueue are ready at the same moment: among those the place decides, for `order` keeps ties as they are
         return [head for _, head in sorted(found, key=lambda pair: pair[0][1])]
+
+    def _weight(self, lane: Lane) -> float | None:
+        if (key := lane.needs.limit) is None:
+            return None
+        known = self.data.limits.get(key.name)
+        chosen = None if known is None or known.override is None else known.override.weight
+        return key.weight if chosen is None else chosen
 
     def _suits(self, lane: Lane, ready_at: datetime, request: ClaimRequest) -> bool:
         waited = (self.environment.now() - ready_at).total_seconds()
@@ -74,7 +100,7 @@ class Working(Handle):
         record = self.data.head(lane)
         return record if record is not None and record.job.task in request.tasks else None
 
-    def _claim_one(self, record: Record, worker: UUID, now: datetime) -> Claimed:
+    def _claim_one(self, record: Record, worker: UUID, now: datetime, *, limited: bool) -> Claimed:
         job = record.job
         expires_at = now + timedelta(seconds=job.lease)
         lease = Attempt(worker, self.environment.token(), claimed_at=now, expires_at=expires_at, heartbeat_at=now)
@@ -99,6 +125,7 @@ class Working(Handle):
             overdue=record.overdue(now),
             blockers=len(record.blockers),
             ready_at=None if ready_at == record.created_at else ready_at,
+            limited=limited,
         )
 
     # holding

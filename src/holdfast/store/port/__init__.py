@@ -23,12 +23,14 @@ from holdfast.store.port.access import (
     EMITTED_BEFORE,
     MOST_TARGETS,
     Action,
+    Audit,
     AuditLine,
     AuditView,
     Key,
     Role,
     audit_line,
     names_a_key,
+    prune_line,
 )
 from holdfast.store.port.answers import Answer, Enqueue, Enqueued, Settled, Signal, WorkerKind
 from holdfast.store.port.caller import Caller, Transaction
@@ -58,6 +60,7 @@ from holdfast.store.port.requests import (
 )
 from holdfast.store.port.store import Store
 from holdfast.store.port.views import (
+    MOST_LIMITS,
     AttemptView,
     BlockerView,
     ChainPage,
@@ -69,6 +72,7 @@ from holdfast.store.port.views import (
     FigureView,
     Grain,
     JobView,
+    LimitView,
     LogView,
     Page,
     Promoted,
@@ -87,6 +91,7 @@ __all__ = [
     "CIRCLE",
     "EMITTED_BEFORE",
     "LOG_LIMIT",
+    "MOST_LIMITS",
     "MOST_SLOTS",
     "MOST_TARGETS",
     "STEP_LIMIT",
@@ -95,6 +100,7 @@ __all__ = [
     "Action",
     "Answer",
     "AttemptView",
+    "Audit",
     "AuditLine",
     "AuditView",
     "Beat",
@@ -116,6 +122,7 @@ __all__ = [
     "JobFilter",
     "JobView",
     "Key",
+    "LimitView",
     "LogLine",
     "LogView",
     "Notice",
@@ -148,5 +155,6 @@ __all__ = [
     "names_a_key",
     "patience",
     "patience_here",
+    "prune_line",
     "too_slow",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
@@ -12,16 +13,22 @@ import msgspec
 
 from holdfast.core.text import clean, name_flaw
 from holdfast.errors import BadJob
-from holdfast.store.port.answers import Answer
+from holdfast.store.port.answers import Answer, Enqueue
 from holdfast.store.port.requests import STEP_LIMIT, TEXT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from holdfast.core.job import NewJob
+    from holdfast.store.port.answers import Enqueued
+
 KEY_ID: Final = re.compile(r"[a-z0-9]{12}")
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 MOST_TARGETS: Final = 100
 """How many ids or names a line of the audit log keeps."""
+FIRST_JOBS: Final = 10
+"""How many of the jobs that it created a line about an enqueue names: machines enqueue often."""
+FIRST_TASKS: Final = 10
 EMITTED_BEFORE: Final = "emitted before"
 """What the audit log says of a signal that stands as it was."""
 
@@ -86,6 +93,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 class Action(StrEnum):
     """What is written into the audit log."""
 
+    ENQUEUE = "enqueue"
+    """Jobs were created, over HTTP or from a command line. The one kind of line that retention lets go."""
     CANCEL = "cancel"
     COMPLETE = "complete"
     FAIL = "fail"
@@ -95,6 +104,7 @@ class Action(StrEnum):
     EMIT = "emit"
     PAUSE = "pause"
     RESUME = "resume"
+    SET_LIMIT = "set_limit"
     DISABLE = "disable"
     ENABLE = "enable"
     DRAIN = "drain"
@@ -106,6 +116,10 @@ class Action(StrEnum):
     ADD_KEY = "add_key"
     EXPIRE_KEY = "expire_key"
     REVOKE_KEY = "revoke_key"
+    PRUNE = "prune"
+    """Somebody had old jobs, signals or lines deleted, by hand."""
+    EXTENSION = "extension"
+    """A page of another package did something; the detail says what."""
     LOGIN = "login"
     LOGIN_FAILED = "login_failed"
     LOGOUT = "logout"
@@ -150,3 +164,45 @@ def audit_line(
 
 
 _DONE: Final = frozenset({Answer.DONE, Answer.REQUESTED})
+
+
+def prune_line(*, by: str, jobs: int, signals: int, lines: int) -> AuditLine | None:
+    """Return the line about old things that were deleted; `None` where there was none, or where nobody is named."""
+    counts = ((jobs, "jobs"), (signals, "signals"), (lines, "lines about enqueues"))
+    detail = ", ".join(f"{count} {word}" for count, word in counts if count)
+    return AuditLine(clean(by, TEXT_LIMIT), Action.PRUNE, (), jobs, detail) if by and detail else None
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """What the audit log is to say of an enqueue: who asked for it, as what, and what else is to be known. Never the args."""
+
+    by: str
+    action: Action = Action.ENQUEUE
+    targets: tuple[str, ...] = ()
+    """What it was done to; empty: the jobs that were created, the first ten by their ids."""
+    detail: str = ""
+
+    def line(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> AuditLine | None:
+        """Return the line about an enqueue that was answered so; `None` where nobody is named, or nothing was created."""
+        created = [job for job, answer in zip(jobs, answers, strict=True) if answer.status is Enqueue.CREATED]
+        if not created or not clean(self.by, TEXT_LIMIT):
+            return None
+        line = audit_line(
+            self.action,
+            self.targets or [job.id for job in created[:FIRST_JOBS]],
+            by=self.by,
+            detail="; ".join(part for part in (self.detail, _tasks(created), _not_created(answers)) if part),
+        )
+        return line if self.targets else msgspec.structs.replace(line, count=len(created))
+
+
+def _tasks(jobs: Sequence[NewJob]) -> str:
+    counts = Counter(job.task for job in jobs).most_common()
+    more = len(counts) - FIRST_TASKS
+    shown = [f"{count} {task}" for task, count in counts[:FIRST_TASKS]]
+    return ", ".join([*shown, f"and {more} more tasks"] if more > 0 else shown)
+
+
+def _not_created(answers: Sequence[Enqueued]) -> str:
+    counts = Counter(answer.status for answer in answers)
+    return ", ".join(f"{counts[status]} {status.value}" for status in (Enqueue.EXISTING, Enqueue.REPEATED) if counts[status])

@@ -288,13 +288,16 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     canceled: float | None = None
     signals: float | None = None
     """How long a signal is kept after it was emitted."""
+    enqueues: float | None = None
+    """How long the audit log keeps a line about an enqueue; all others it keeps for ever."""
 
     def __post_init__(self) -> None:
         """Refuse an age that is none."""
         for state, age in self.seconds().items():
             check_number(age, f"retention.{state}", least=0.0, most=CENTURY)
-        if self.signals is not None:
-            check_number(self.signals, "retention.signals", least=0.0, most=CENTURY)
+        for name, kept in (("signals", self.signals), ("enqueues", self.enqueues)):
+            if kept is not None:
+                check_number(kept, f"retention.{name}", least=0.0, most=CENTURY)
 
     def seconds(self) -> Mapping[State, float]:
         """Return the states that are pruned at all, with their age."""

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
     from holdfast.core.figures import Figure
     from holdfast.core.job import NewJob
-    from holdfast.core.lease import Claimed, Extended, Lease
+    from holdfast.core.lease import Extended, Lease, Taken
+    from holdfast.core.limits import LimitName, LimitRule
     from holdfast.core.outcome import Error
-    from holdfast.store.port.access import Action, AuditView, Key
+    from holdfast.store.port.access import Action, Audit, AuditView, Key
     from holdfast.store.port.answers import Answer, Enqueued, Settled, Signal
     from holdfast.store.port.caller import Transaction
     from holdfast.store.port.requests import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         FigureView,
         Grain,
         JobView,
+        LimitView,
         LogView,
         Page,
         Promoted,
@@ -80,6 +82,7 @@ class Store(Protocol):
         under: Lease | None = None,
         caps: Mapping[str, int] | None = None,
         notice: Notice | None = None,
+        audit: Audit | None = None,
     ) -> list[Enqueued]:
         """Create jobs. Atomic; repeatable by id; with `under` fenced by that lease (raises `StaleLease`).
 
@@ -91,6 +94,9 @@ class Store(Protocol):
         `caps` says how many waiting jobs (blocked, scheduled, ready) a queue may hold: a call that creates a job in a queue
         and would leave more there creates nothing (raises `QueueFull`); concurrent calls do not get past it together.
         `notice` may be sent with the commit, where all jobs are ready then.
+
+        `audit` has one line written into the audit log, in the same transaction, where the call creates a job: what is refused,
+        and a repetition that finds everything there, write none.
         """
         ...
 
@@ -111,7 +117,7 @@ class Store(Protocol):
         """Note that a worker has stopped: it is offline at once. Repeatable; an unknown one is ignored."""
         ...
 
-    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+    async def claim(self, request: ClaimRequest) -> Taken:
         """Take ready jobs and receive leases. Atomic; each job goes to one claimer.
 
         Order: `core.fairness.order` over lanes, within a lane first in first out with released jobs in front. Jobs of
@@ -119,6 +125,11 @@ class Store(Protocol):
         of an unknown task. A worker that is disabled is given nothing. Raises `UnknownWorker`. Not repeatable: leases whose
         answer was lost are found by `holding`.
         Jobs that have failed before wait in a lane of their own beside their lane's (`NewJob.retry_entry`).
+
+        No claim takes a job that would have more leases held under a limit than it admits, or that it has not enough tokens
+        for: counted and taken in one step, whoever else claims. A limit has room again when a lease ends, however that
+        happens. Keys of a queue and priority take turns by weight (`core.fairness.Shares`). The answer says in how many
+        seconds it is worth asking again where a limit alone held a job back.
         """
         ...
 
@@ -235,11 +246,12 @@ class Store(Protocol):
         """
         ...
 
-    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:
+    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None, by: str = "") -> Pruned:
         """Delete terminal jobs older than their state's retention, with all their records. Atomic; repeatable.
 
         Looks at no more than `limit` archived jobs from `after` on; go on from the answer's `after`. The steps of a chain
-        are kept until its last one is pruned. Old signals and figures go with the first look of a walk, whatever `limit` is.
+        are kept until its last one is pruned. Old signals, figures and lines about enqueues go with the first look of a walk,
+        whatever `limit` is. With `by` all of it is one transaction, and a look that deletes anything writes its line.
         """
         ...
 
@@ -341,6 +353,29 @@ class Store(Protocol):
         """Let claims from a queue go on. Repeatable."""
         ...
 
+    # limits: kept in the store, so that whoever claims heeds the same ones
+
+    async def declare(self, rules: Mapping[LimitName, LimitRule]) -> None:
+        """Say what programs say about limits; a rule that says nothing takes back what was said. Atomic; repeatable.
+
+        What people have set (`set_limit`) stands above it.
+        """
+        ...
+
+    async def set_limit(self, name: LimitName, rule: LimitRule | None, *, by: str = "") -> None:
+        """Set a limit, whatever programs declare; `None`: what they declare holds again. Atomic; repeatable.
+
+        It holds for every claim that begins after this call returned. What runs already counts, and runs on.
+        """
+        ...
+
+    async def limits(self, names: Sequence[LimitName] | None = None) -> list[LimitView]:
+        """Return every limit that was declared or set, and the keys that jobs run with: up to 1,000, by their names.
+
+        Where there are more, single keys are left out first. With `names` those, each in its place, whoever has spoken of it.
+        """
+        ...
+
     # access: every steering operation that is given `by` writes one line into the audit log, in its own transaction. One that
     # is refused as a whole, names an unknown worker or key, or is given nothing to do writes none; a repetition writes its own
 
@@ -378,7 +413,10 @@ class Store(Protocol):
     async def audits(
         self, *, limit: int, before: int | None = None, actor: str | None = None, action: Action | None = None
     ) -> list[AuditView]:
-        """Return lines of the audit log, newest first, below number `before`. Nothing changes or removes one."""
+        """Return lines of the audit log, newest first, below number `before`. Nothing changes one.
+
+        Nothing removes one either, but for those about enqueues, which `Retention.enqueues` lets go.
+        """
         ...
 
     # figures

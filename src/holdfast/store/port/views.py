@@ -12,6 +12,8 @@ import msgspec
 
 from holdfast.core.figures import Figure
 from holdfast.core.job import Policy
+from holdfast.core.limits import Bucket, LimitKey, LimitKind, LimitName, LimitRule, Room, names_over, ruling
+from holdfast.core.needs import Needs
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
 from holdfast.core.states import LIVE, TERMINAL, WAITING, Event, State
@@ -45,6 +47,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     requires: tuple[str, ...] = ()
     prefers: Mapping[str, float] = {}
     """What it would rather have, and for how many seconds it is left to an idle worker that has it."""
+    limit: LimitKey | None = None
+    """The key that it shares a limit by."""
+    fifo: bool = False
+    """It waits in one order with all tasks of its queue and priority."""
     chain_id: UUID | None = None
     trace: str | None = None
     continued_by: UUID | None = None
@@ -71,6 +77,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """Its queue is paused."""
     lapsed: bool = False
     """It runs under a lease that has expired and is not reaped yet."""
+    throttled: bool = False
+    """A limit over it is used up. Told where people look (`holdfast.throttling`): no store spends a word on it by itself."""
+
+    @property
+    def limits_over(self) -> tuple[LimitName, ...]:
+        """The limits that may hold it back, whether or not anybody has set them."""
+        return tuple(names_over(self.queue, self.task, Needs(frozenset(), {}, self.limit), fifo=self.fifo))
 
     @property
     def shown(self) -> str:
@@ -79,6 +92,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
             return "expired"
         if self.state is State.READY and self.paused:
             return "paused"
+        if self.state is State.READY and self.throttled:
+            return "throttled"
         if self.state is State.SCHEDULED and self.failures:
             return "retrying"
         return self.state
@@ -258,6 +273,42 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         if not self.running:
             return WorkerState.IDLE
         return WorkerState.BUSY if self.running >= self.worker.slots else WorkerState.ACTIVE
+
+
+MOST_LIMITS: Final = 1000
+
+
+class LimitView(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit: what it says, who said it, and how far it is used."""
+
+    name: LimitName
+    declared: LimitRule | None = None
+    """What programs say."""
+    override: LimitRule | None = None
+    """What people have set."""
+    override_by: str = ""
+    override_at: datetime | None = None
+    running: int = 0
+    """How many leases count for it. For all keys of a scope together: of the scope's own row."""
+    tokens: float | None = None
+    """What is in the bucket of a rate, as of now; `None`: it is full, or there is no rate."""
+    inherited: LimitRule | None = None
+    """Of a single key: what holds for every key of its scope."""
+
+    @property
+    def rule(self) -> LimitRule | None:
+        """What holds; `None`: nothing."""
+        if self.name.key is not None:
+            return ruling(self.override, self.inherited, None)
+        return ruling(None, self.override, self.declared)
+
+    @property
+    def room(self) -> Room | None:
+        """What it leaves for jobs that would start now; `None`: it holds nothing back, or is a scope, whose keys do."""
+        rule = self.rule
+        if rule is None or (self.name.kind is LimitKind.KEY and self.name.key is None):
+            return None
+        return Room(rule, self.running, None if self.tokens is None else Bucket(self.tokens, 0.0), 0.0)
 
 
 class LogView(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,7 +50,9 @@ MOST_TRANSACTIONS: Final = 20
 """Connections for transactions of handlers, apart from those of the store's own work; none is made before it is asked for."""
 
 _LOOK: Final = (
-    f"SELECT s.xmin, s.xnext, s.now, s.life, s.last_place, l.* FROM ({SNAPSHOT}) s "
+    "SELECT s.xmin, s.xnext, s.now, s.life, s.last_place, (SELECT json_agg(json_build_array(t.name, t.key, t.override)) "
+    "FROM {schema}.limits t WHERE t.kind = 'key' AND t.key IS NOT NULL AND t.override IS NOT NULL) AS chosen, "
+    f"l.* FROM ({SNAPSHOT}) s "
     "LEFT JOIN {schema}.look($1, $2, $3) l ON true"
 )
 
@@ -138,8 +140,8 @@ class Handle:
             started = self._environment.monotonic()
             rows = await self._db.fetch(self._sql(_LOOK), question.lanes, question.bases, question.fronts)
             ended = self._environment.monotonic()
-            seen = [row[5:] for row in rows if row["entry"] is not None]
-            if self._lanes.looked(question, seen, Snapshot(*rows[0][:5]), at=ended, took=ended - started):
+            seen = [row[6:] for row in rows if row["entry"] is not None]
+            if self._lanes.looked(question, seen, Snapshot(*rows[0][:5]), rows[0][5], at=ended, took=ended - started):
                 return
             self._workers.clear()
 
@@ -157,8 +159,12 @@ class Handle:
         return await self._db.in_transaction(both)
 
     async def _write_line(self, connection: Connection, line: AuditLine) -> None:
-        targets = msgspec.json.encode(line.targets).decode()
-        await connection.execute(self._sql(_AUDIT), line.actor, line.action.value, targets, line.count, line.detail)
+        await connection.execute(self._sql(_AUDIT), *line_row(line))
+
+
+def line_row(line: AuditLine) -> tuple[object, ...]:
+    """Return a line of the audit log as a statement takes it; when it was written, the server says."""
+    return line.actor, line.action.value, msgspec.json.encode(line.targets).decode(), line.count, line.detail
 
 
 def most(limit: int) -> int:

@@ -12,7 +12,7 @@ from holdfast.core.job import policy_of
 from holdfast.core.lease import Lease
 from holdfast.core.settle import Write, expire, overdue
 from holdfast.core.states import Event, State, origins, target
-from holdfast.store.port import Grain, Promoted, Pruned, Reaped, Settlement
+from holdfast.store.port import Grain, Promoted, Pruned, Reaped, Settlement, prune_line
 from holdfast.store.postgres.handle import SNAPSHOT, most
 from holdfast.store.postgres.lanes import Snapshot
 from holdfast.store.postgres.working import Working
@@ -39,6 +39,16 @@ _LEASES: Final = (
 )
 
 _PRUNE_SIGNALS: Final = "DELETE FROM {schema}.signal WHERE emitted_at < clock_timestamp() - $1 * interval '1 s'"
+
+_PRUNE_LINES: Final = """
+DELETE FROM {schema}.audit WHERE no = ANY (ARRAY(
+    SELECT a.no FROM (SELECT no, at FROM {schema}.audit WHERE action = 'enqueue' ORDER BY no LIMIT $2) a
+    WHERE a.at < clock_timestamp() - $1 * interval '1 s'
+))
+"""
+"""Looks at the first ones, which are the oldest: no index by time is needed."""
+SOME_LINES: Final = 1_000
+"""Lines that one statement deletes: after months without a pruner, all of them would take longer than a statement may."""
 
 _PRUNED: Final = {grain: grain.kept for grain in Grain if grain.kept is not None}
 _PRUNE_FIGURES: Final = """
@@ -162,18 +172,42 @@ class Housekeeping(Working):
             self._lanes.look_soon()
         return left
 
-    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:
-        """Delete terminal jobs that ended long enough ago, and old signals with the first look of a walk."""
-        if after is None:
-            await self._db.execute(self._sql(_PRUNE_FIGURES), [grain.value for grain in _PRUNED], list(_PRUNED.values()))
-            if retention.signals is not None:
-                await self._db.execute(self._sql(_PRUNE_SIGNALS), float(retention.signals))
-        ages = retention.seconds()
-        row = await self._db.fetch(
-            self._sql("SELECT * FROM {schema}.prune($1, $2, $3, $4)"),
-            [state.value for state in ages],
-            list(ages.values()),
-            most(limit),
-            after or UUID(int=0),
-        )
-        return Pruned(row[0]["pruned"], row[0]["next"])
+    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None, by: str = "") -> Pruned:
+        """Delete terminal jobs that ended long enough ago, and what else is old with the first look of a walk."""
+
+        async def work(connection: Connection) -> Pruned:
+            signals, lines = await self._prune_others(connection, retention) if after is None else (0, 0)
+            ages = retention.seconds()
+            (row,) = await connection.fetch(
+                self._sql("SELECT * FROM {schema}.prune($1, $2, $3, $4)"),
+                [state.value for state in ages],
+                list(ages.values()),
+                most(limit),
+                after or UUID(int=0),
+            )
+            pruned = Pruned(row["pruned"], row["next"])
+            if (line := prune_line(by=by, jobs=pruned.count, signals=signals, lines=lines)) is not None:
+                await self._write_line(connection, line)
+            return pruned
+
+        if after is None:  # in a transaction of its own: who enqueues with a key waits for it
+            await self._db.execute(self._sql("SELECT {schema}.rest()"))
+        return await (self._db.in_transaction if by else self._db.run)(work)
+
+    async def _prune_others(self, connection: Connection, retention: Retention) -> tuple[int, int]:
+        """Delete old figures, signals and lines about enqueues; returns how many of the last two there were."""
+        await connection.execute(self._sql(_PRUNE_FIGURES), [grain.value for grain in _PRUNED], list(_PRUNED.values()))
+        signals = lines = 0
+        if retention.signals is not None:
+            signals = _count(await connection.execute(self._sql(_PRUNE_SIGNALS), float(retention.signals)))
+        while retention.enqueues is not None:
+            gone = _count(await connection.execute(self._sql(_PRUNE_LINES), float(retention.enqueues), SOME_LINES))
+            lines += gone
+            if gone < SOME_LINES:
+                break
+        return signals, lines
+
+
+def _count(status: str) -> int:
+    """Return how many rows a statement was about, by what the server said of it: `DELETE 7`."""
+    return int(status.rpartition(" ")[2])

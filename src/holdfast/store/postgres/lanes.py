@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from holdfast.core.fairness import Head, order
+from holdfast.core.fairness import Head, Shares, order
+from holdfast.core.limits import LimitKind, LimitName, LimitRule, limit_id
 from holdfast.core.needs import needs_of, suits
 from holdfast.store.postgres.marks import Marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from holdfast.core.needs import Needs
@@ -41,6 +42,10 @@ SPARE_LANES: Final = 8
 """So many lanes more than are needed at first glance are named: some are empty, or in somebody else's hands."""
 
 
+LIMITED_LANES: Final = 100
+"""So many lanes that limits hold for are named in one statement of a claim."""
+
+
 @dataclass(slots=True)
 class Lane:
     """One lane of `ready`, as this claimer knows it."""
@@ -51,6 +56,10 @@ class Lane:
     needs: Needs
     tasks: set[str] = field(default_factory=set)
     fifo: bool = False
+    limited: bool = False
+    """Limits hold for it, or may: it is claimed from in turns with others who do."""
+    quota: int = 0
+    """How many jobs the claim that is under way takes from it before other keys were asked."""
     marks: Marks[int] = field(default_factory=lambda: Marks(0))
     head_at: datetime | None = None
     """Since when its oldest job waits, as last seen; `None`: believed to be empty."""
@@ -62,6 +71,19 @@ class Lane:
     """Jobs claimed here since the base was last moved: dead rows, perhaps, which lie between base and hint."""
     passed_in_front: int = 0
     """Jobs claimed from its front, ever: nothing says when their rows are gone."""
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it belongs to the key of a limit."""
+        return self.needs.limit is not None
+
+    def limits(self) -> tuple[int | None, ...]:
+        """Return the limits that may hold for it: of its queue, its task, all keys of its scope, its key."""
+        task = None if self.fifo else limit_id(LimitName(LimitKind.TASK, min(self.tasks)))
+        of_queue = limit_id(LimitName(LimitKind.QUEUE, self.queue))
+        if (key := self.needs.limit) is None:
+            return of_queue, task, None, None
+        return of_queue, task, limit_id(LimitName(LimitKind.KEY, key.scope)), limit_id(key.name)
 
     @property
     def retries(self) -> bool:
@@ -144,6 +166,9 @@ class Lanes:
         self._clock: datetime | None = None
         self._last = 0
         self._generation = 0
+        self._weights: dict[tuple[str, str], float] = {}
+        """What people have set for single keys."""
+        self.shares = Shares()
 
     def forget(self) -> None:
         """Start anew: the connection was lost, so that another server may have taken over."""
@@ -175,8 +200,12 @@ class Lanes:
             self._last,
         )
 
-    def looked(self, question: Question, rows: Sequence[Row], snapshot: Snapshot, *, at: float, took: float) -> bool:
+    def looked(
+        self, question: Question, rows: Sequence[Row], snapshot: Snapshot, chosen: str | None = None, *, at: float, took: float
+    ) -> bool:
         """Take in what a look saw; False when it must be made again, because what it was asked from no longer holds.
+
+        `chosen` is what people have set for single keys.
 
         Looks may be under way side by side: what has changed is judged against what was remembered when this one was sent.
         """
@@ -194,13 +223,15 @@ class Lanes:
         entered = min((row[-1] for row in rows if row[-1] is not None), default=None)
         _take_in(self._fronts, entered, reached.get(FRONTS, 0), snapshot)
         fresh: set[int] = set()
-        for entry, queue, task, priority, requires, fifo, head_place, head_at, front_place, front_at, _ in rows:
+        self._weights = _weights(chosen)
+        for entry, queue, task, priority, requires, fifo, limited, head_place, head_at, front_place, front_at, _ in rows:
             lane = self._lanes.get(entry)
             if lane is None:
                 lane = self._lanes[entry] = Lane(
                     entry, queue, priority, needs_of(tuple(msgspec.json.decode(requires))), fifo=fifo
                 )
             lane.tasks.add(task)
+            lane.limited = limited if entry not in fresh else lane.limited or limited
             if entry not in fresh:
                 fresh.add(entry)
                 base = lane.marks.base
@@ -209,10 +240,14 @@ class Lanes:
                     lane.passed = 0
                 lane.head_at = head_at
                 lane.front_at, lane.front_place = front_at, front_place or 0
+        for entry in [entry for entry, lane in self._lanes.items() if lane.keyed and entry not in fresh]:
+            del self._lanes[entry]  # it rests, and is known again when something enters it
         return True
 
     def choose(self, request: ClaimRequest, *, blindly: bool = False) -> list[Lane]:
         """Return the lanes to claim from, in order: those that serve the request and are believed to hold something.
+
+        Each is told how many jobs to give before the others were asked.
 
         Of lanes whose heads wait equally long, the one with the lower place comes first. `blindly`: also those that are
         believed to be empty, as if something had just come; none where those are many, or have an order of their own to keep.
@@ -220,18 +255,31 @@ class Lanes:
         serving = [
             lane
             for lane in self._lanes.values()
-            if (blindly or lane.oldest() is not None) and lane.serves(request, self._clock)
+            if (not lane.limited if blindly else lane.oldest() is not None) and lane.serves(request, self._clock)
         ]
         if blindly and (len(serving) > SPARE_LANES or self._clock is None or any(lane.fifo for lane in serving)):
             return []
         heads = [
-            Head(lane.entry, lane.priority, lane.oldest() or cast("datetime", self._clock), lane.queue, lane.retries)
+            Head(
+                lane.entry,
+                lane.priority,
+                lane.oldest() or cast("datetime", self._clock),
+                lane.queue,
+                lane.retries,
+                self._weight(lane),
+            )
             for lane in sorted(serving, key=lambda lane: lane.marks.hint)
         ]
         ordered = order(heads, self._turn, first=request.first, retries_first=request.retries_first)
-        chosen = [self._lanes[head.lane] for head in ordered]
+        shares = self.shares.spread(ordered, request.limit, self._turn)
         self._turn += 1
-        return chosen
+        for head, quota in shares:
+            self._lanes[head.lane].quota = quota
+        return [self._lanes[head.lane] for head, _ in shares]
+
+    def _weight(self, lane: Lane) -> float | None:
+        key = lane.needs.limit
+        return None if key is None else self._weights.get((key.scope, key.key), key.weight)
 
     def all(self) -> list[Lane]:
         """Return every known lane."""
@@ -243,14 +291,18 @@ def runs(lanes: Sequence[Lane], limit: int) -> Iterator[list[Lane]]:
 
     A `fifo` lane stands alone: it may stop short at a job of an unknown task, and must not use up the limit of the lanes
     behind it. Of the others the first statement names a few, as each is believed to hold something: a claim does not send and
-    read a hundred lanes to take all it wants from the first. Where those give too little, a second one names the rest.
+    read a hundred lanes to take all it wants from the first. Where those give too little, a second one names the rest. Of
+    lanes that limits hold for, most may be full: as many are named at once as there is work to look through.
     """
     few = min(limit, SPARE_LANES) + SPARE_LANES
-    for fifo, group in groupby(lanes, key=lambda lane: lane.fifo):
+    for (fifo, limited), group in groupby(lanes, key=lambda lane: (lane.fifo, lane.limited)):
         if fifo:
             yield from ([lane] for lane in group)
             continue
         together = list(group)
+        if limited:
+            yield from (together[begin : begin + LIMITED_LANES] for begin in range(0, len(together), LIMITED_LANES))
+            continue
         yield together[:few]
         if rest := together[few:]:
             yield rest
@@ -294,6 +346,28 @@ def claimed(lanes: Sequence[Lane], reached: Iterable[Reached], *, full: bool) ->
             lane.front_at, lane.head_at = None, main.ready_at
         elif index == stop and front is not None:
             lane.front_at, lane.front_place = front.ready_at, front.place + 1
+
+
+def claimed_limited(lanes: Sequence[Lane], reached: Iterable[Reached], left: Container[int]) -> None:
+    """Take in what a claim under limits brought; `left` names the lanes that may have more."""
+    last = {one.entry: one for one in sorted(reached, key=lambda one: one.place)}
+    for lane in lanes:
+        front, main = last.get(-lane.entry), last.get(lane.entry)
+        if main is not None:
+            lane.marks.took(main.place + 1)
+            lane.front_at, lane.head_at = None, main.ready_at
+        elif front is not None:
+            lane.front_at, lane.front_place = front.ready_at, front.place + 1
+        if lane.entry not in left:
+            lane.head_at = lane.front_at = None
+
+
+def _weights(chosen: str | None) -> dict[tuple[str, str], float]:
+    """Return the weights among what people have set for single keys."""
+    if chosen is None:
+        return {}
+    rules = [(name, key, msgspec.json.decode(rule, type=LimitRule)) for name, key, rule in msgspec.json.decode(chosen)]
+    return {(name, key): rule.weight for name, key, rule in rules if rule.weight is not None}
 
 
 def _take_in(marks: Marks[int], first: int | None, reached: int, snapshot: Snapshot) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.core.job import DEFAULT_POLICY, policy_of
+from holdfast.core.needs import needs_of
 from holdfast.errors import SchemaError
 from holdfast.store.postgres.connection import Connections
 from holdfast.store.postgres.schema import quoted, upgrade
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 HALF_A_DAY: Final = 43_200.0
 """Seconds a statement may take here: a large file is one COPY."""
-OF_A_STORE: Final = ("job", "worker", "queue", "schedule", "signal", "unique_key", "key", "audit", "figure")
+OF_A_STORE: Final = ("job", "worker", "queue", "schedule", "signal", "unique_key", "key", "audit", "figure", "limits")
 """Tables that are all empty when a store is."""
 
 _TALLY: Final = """
@@ -65,6 +66,8 @@ class Load:
         self._workers: dict[UUID, int] = {}
         self._lane_of: dict[UUID, int] = {}
         self._entries: dict[tuple[int, int], tuple[str, str, int, str]] = {}
+        self._keyed: dict[int, tuple[Any, ...]] = {}
+        """The lanes of keys."""
         self._start_by: dict[UUID, datetime] = {}
         self._on_failure: dict[UUID, str] = {}
         self._remaining: dict[UUID, int] = {}
@@ -143,8 +146,11 @@ class Load:
     def _lane(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
         for row in rows:
             lane = dict(zip(columns, row, strict=True))
-            if lane["task"]:  # a lane that tasks share is known by the jobs that enter it
-                self._entries[lane["lane"], lane["lane"]] = (lane["queue"], lane["task"], lane["priority"], lane["requires"])
+            known = (lane["queue"], lane["task"], lane["priority"], lane["requires"])
+            if needs_of(tuple(msgspec.json.decode(lane["requires"]))).limit is not None:
+                self._keyed[lane["lane"]] = known
+            elif lane["task"]:  # a lane that tasks share is known by the jobs that enter it
+                self._entries[lane["lane"], lane["lane"]] = known
         return (), ()
 
     def _job(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> tuple[Any, Any]:
@@ -156,7 +162,9 @@ class Load:
                 self._lane_of[job["id"]] = job["lane"]
                 if job["chain_id"] is not None:
                     self._chain_of[job["id"]] = job["chain_id"]
-                if job["lane"] != job["entry"]:
+                if (keyed := self._keyed.get(job["entry"])) is not None:
+                    of_lane = keyed
+                elif job["lane"] != job["entry"]:
                     self._entries.pop((job["lane"], job["lane"]), None)
                 self._entries[job["lane"], job["entry"]] = of_lane
                 if (policy := policy_of(job["policy"])).on_blocker_failure is not DEFAULT_POLICY.on_blocker_failure:
@@ -264,7 +272,7 @@ async def load(
         async def fill(connection: Connection) -> None:
             await upgrade(connection, schema, connections.target)
             await connection.execute(f"SET LOCAL search_path TO {quoted(schema)}")
-            await connection.execute("LOCK TABLE job, worker, schedule, queue, signal, key, audit, figure IN EXCLUSIVE MODE")
+            await connection.execute(f"LOCK TABLE {', '.join(OF_A_STORE)} IN EXCLUSIVE MODE")
             for table in OF_A_STORE:
                 if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table})"):
                     raise SchemaError(

@@ -39,6 +39,11 @@ ENQUEUE_ONE: Final = "SELECT " + call("enqueue_one", *_SHAPE, "uuid", "text", "t
 """For one such job."""
 AND_NOTIFY: Final = ", pg_notify($13, $14)"
 """Goes with either."""
+WITH_LINE: Final = (
+    "WITH line AS (INSERT INTO {schema}.audit (at, actor, action, targets, count, detail) "
+    "VALUES (clock_timestamp(), $13, $14, $15, $16, $17)) "
+)
+"""Goes before either, instead: all of it is one statement, and one transaction."""
 CAP: Final = f"SELECT {call('cap', 'text[]', 'bigint[]', 'boolean')}"
 """Follows the enqueues of a call, in their transaction, where queues are capped."""
 TAKE_TURNS: Final = f"SELECT {call('take_turns', 'text[]', 'text[]')}"
@@ -70,10 +75,13 @@ def render(jobs: Sequence[NewJob], *, steps_of: Mapping[UUID, UUID], doubt: bool
     shapes: dict[tuple[Any, ...], int] = {}
     index: list[int] = []
     for job in jobs:
-        shape = (job.queue, job.task, job.priority, job.needs, job.fifo, job.lease, job.policy)
+        shape = (job.queue, job.task, job.priority, job.entry_needs, job.fifo, job.lease, job.policy)
         index.append(shapes.setdefault(shape, len(shapes) + 1))
     firsts = dict(zip(reversed(index), reversed(jobs), strict=True))
     shared = [firsts[number] for number in range(1, len(shapes) + 1)]
+    # a job that waits in the lane of its key is counted in another, which may be unknown yet: a shape of no job tells of it
+    counted = {job.lane: job for job in shared if job.limit is not None}
+    shared += [msgspec.structs.replace(job, limit=None) for job in counted.values()]
     edges = [
         (job.id, position, chain, job.policy.on_blocker_failure.value)
         for job in jobs
@@ -85,7 +93,7 @@ def render(jobs: Sequence[NewJob], *, steps_of: Mapping[UUID, UUID], doubt: bool
         [job.queue for job in shared],
         [job.task for job in shared],
         [job.priority for job in shared],
-        [_encode(sorted(job.needs)).decode() for job in shared],
+        [_encode(sorted(job.entry_needs)).decode() for job in shared],
         [milliseconds(job.lease) for job in shared],
         [policy_text(job.policy) for job in shared],
         [job.id for job in jobs],
@@ -119,7 +127,14 @@ def alike(jobs: Sequence[NewJob]) -> bool:
     for job in jobs:
         if job.unique is not None or job.delay or job.run_at is not None or job.chain_id is not None:
             return False
-        if job.after or job.expires_in is not None or job.task != task or job.queue != queue or job.lease != lease:
+        if (
+            job.after
+            or job.expires_in is not None
+            or job.limit is not None
+            or job.task != task
+            or job.queue != queue
+            or job.lease != lease
+        ):
             return False
         if job.priority != priority or job.fifo is not fifo or job.needs != needs:
             return False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
+from holdfast.core.limits import AGAIN
 from holdfast.core.states import TERMINAL, WAITING, State
 from holdfast.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
 from holdfast.store.port import TEXT_LIMIT
@@ -115,6 +116,7 @@ async def upgrade(connection: Connection, schema: str, target: str) -> tuple[int
         "impatient": IMPATIENT,
         "read_committed": READ_COMMITTED,
         "text_limit": TEXT_LIMIT,
+        "again": AGAIN,
         **_STATES,
     }
     for text in functions():

@@ -10,6 +10,7 @@ from holdfast.store.postgres.chains import Chains
 from holdfast.store.postgres.figures import Figures
 from holdfast.store.postgres.holding import Holding
 from holdfast.store.postgres.housekeeping import Housekeeping
+from holdfast.store.postgres.limiting import Limits
 from holdfast.store.postgres.looking import Looking
 from holdfast.store.postgres.registry import Registry
 from holdfast.store.postgres.scheduling import Scheduling
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from holdfast.store.postgres.connection import Connection
 
 
-class PostgresStore(Scheduling, Registry, Holding, Housekeeping, Steering, Access, Figures, Chains, Transacting, Looking):
+class PostgresStore(
+    Scheduling, Registry, Holding, Housekeeping, Steering, Limits, Access, Figures, Chains, Transacting, Looking
+):
     """Jobs in a PostgreSQL schema of its own.
 
     `create=False` never creates a missing schema. `prepare=False` works through PgBouncer in transaction mode without

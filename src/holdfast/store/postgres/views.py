@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _VIEW: Final = """
 SELECT j.id, j.task, j.queue, j.priority, j.args, j.policy, j.lease_ms, j.created_at, j.key, j.scope, j.tags, j.chain_id,
-    j.trace, ln.requires,
+    j.trace, ln.requires, le.requires AS entry_requires,
     CASE WHEN a.job_id IS NOT NULL THEN a.state WHEN l.job_id IS NOT NULL THEN 'running' WHEN r.job_id IS NOT NULL THEN 'ready'
         WHEN s.job_id IS NOT NULL THEN 'scheduled' WHEN b.job_id IS NOT NULL THEN 'blocked' END AS state,
     coalesce(a.attempt, l.attempt, r.attempt, s.attempt, 0) AS attempt,
@@ -54,6 +54,9 @@ LEFT JOIN LATERAL (
     SELECT traceback FROM {schema}.attempt WHERE job_id = j.id AND attempt = a.attempt AND a.state <> 'succeeded' LIMIT 1
 ) t ON true
 LEFT JOIN LATERAL (SELECT requires FROM {schema}.lane WHERE id = j.lane LIMIT 1) ln ON true
+LEFT JOIN LATERAL (
+    SELECT requires FROM {schema}.lane WHERE id = j.lane AND entry = j.entry AND j.entry <> j.lane LIMIT 1
+) le ON true
 LEFT JOIN LATERAL (SELECT paused_at FROM {schema}.queue WHERE name = j.queue LIMIT 1) q ON true
 """
 
@@ -203,6 +206,8 @@ def job_view(row: Record) -> JobView:
     """Return a job as it is shown."""
     if row["state"] is None:
         raise RuntimeError(f"job {row['id']} is in no state: the database was changed by hand or damaged")
+    keyed = tuple(msgspec.json.decode(row["entry_requires"])) if row["entry_requires"] else ()
+    limit = needs_of(keyed).limit
     error = None if row["code"] is None else Error(row["code"], row["error"] or "", row["traceback"] or "")
     return JobView(
         id=row["id"],
@@ -224,6 +229,8 @@ def job_view(row: Record) -> JobView:
         tags=tuple(msgspec.json.decode(row["tags"])) if row["tags"] else (),
         requires=required(needs := tuple(msgspec.json.decode(row["requires"])) if row["requires"] else ()),
         prefers=needs_of(needs).preferred,
+        limit=limit,
+        fifo=limit is None and row["entry_requires"] is not None,
         chain_id=row["chain_id"],
         trace=row["trace"],
         continued_by=row["continued_by"],

@@ -5,13 +5,15 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from holdfast.core.job import policy_of
-from holdfast.core.lease import Claimed, Lease
+from holdfast.core.lease import Claimed, Lease, Taken
 from holdfast.errors import KeyBusy, UnknownWorker
 from holdfast.store.port import Settled
 from holdfast.store.postgres import scripts
 from holdfast.store.postgres.handle import Handle, most
-from holdfast.store.postgres.lanes import Reached, claimed, runs
+from holdfast.store.postgres.lanes import Reached, claimed, claimed_limited, runs
 from holdfast.store.postgres.rendering import all_succeeded, without_repeats
 
 if TYPE_CHECKING:
@@ -27,10 +29,10 @@ if TYPE_CHECKING:
 class Working(Handle):
     """Claiming and settling."""
 
-    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+    async def claim(self, request: ClaimRequest) -> Taken:
         """Take ready jobs, lane by lane in their order."""
         if request.limit <= 0:
-            return []
+            return Taken()
         if request.hurry and (jobs := await self._claim_from(self._lanes.choose(request, blindly=True), request, limit=1)):
             self._lanes.look_soon()  # it knows of no lane that is new, and there may be more in this one
             return jobs
@@ -38,14 +40,16 @@ class Working(Handle):
             await self._look()
         return await self._claim_from(self._lanes.choose(request), request, limit=request.limit)
 
-    async def _claim_from(self, chosen: Sequence[Lane], request: ClaimRequest, *, limit: int) -> list[Claimed]:
+    async def _claim_from(self, chosen: Sequence[Lane], request: ClaimRequest, *, limit: int) -> Taken:
         worker = await self._worker_no(request.worker)
-        jobs: list[Claimed] = []
+        jobs = Taken()
         for lanes in runs(chosen, limit):
-            if limit == 1 and not lanes[0].fifo:
-                jobs = await self._claim_one(worker, lanes)
+            tasks = sorted(request.tasks) if lanes[0].fifo else None
+            if lanes[0].limited:
+                await self._claim_limited(worker, lanes, tasks, jobs, limit=most(limit - len(jobs)))
+            elif limit == 1 and not lanes[0].fifo:
+                jobs += await self._claim_one(worker, lanes)
             else:
-                tasks = sorted(request.tasks) if lanes[0].fifo else None
                 jobs += await self._claim_many(worker, lanes, tasks, most(limit - len(jobs)))
             if len(jobs) >= limit:
                 break
@@ -73,6 +77,39 @@ class Working(Handle):
             full=len(given) >= limit,
         )
         return given
+
+    async def _claim_limited(
+        self, worker: int, lanes: Sequence[Lane], tasks: Sequence[str] | None, jobs: Taken, *, limit: int
+    ) -> None:
+        """Claim from lanes that limits hold for, and add what that brings."""
+        numbers = [number for lane in lanes for number in (-lane.entry, lane.entry)]
+        starts = [lane.starts() for lane in lanes]
+        keys = [lane.needs.limit for lane in lanes]
+        sql = self._sql("SELECT * FROM {schema}.claim_limited($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)")
+        rows = await self._db.fetch(
+            sql,
+            worker,
+            [lane.entry for lane in lanes],
+            [start[-1] for start in starts],
+            [start[0] if len(start) > 1 else None for start in starts],
+            [most(lane.quota) for lane in lanes],
+            *(list(ids) for ids in zip(*(lane.limits() for lane in lanes), strict=True)),
+            [key and key.scope for key in keys],
+            [key and key.key for key in keys],
+            limit,
+            tasks,
+        )
+        left = {row["entry"]: row["lease_seconds"] for row in rows if row["ids"] is None}
+        brought = [row for row in rows if row["ids"] is not None]
+        for again in left.values():
+            if again is not None:
+                jobs.held_back(again)
+        given = _in_order(brought, numbers)
+        reached = [Reached(row["entry"], max(row["places"]), row["last_ready_at"], len(row["places"])) for row in brought]
+        claimed_limited(lanes, reached, left)
+        for one in reached:
+            self._lanes.shares.took(abs(one.entry), one.jobs, limit)
+        jobs += [msgspec.structs.replace(job, limited=True) for job in given]
 
     async def _worker_no(self, worker: UUID) -> int:
         number = self._workers.get(worker)

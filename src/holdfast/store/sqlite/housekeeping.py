@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from holdfast.core.job import policy_of
 from holdfast.core.settle import expire, overdue
 from holdfast.core.states import Event, State, legal
-from holdfast.store.port import Grain, Promoted, Pruned, Reaped
+from holdfast.store.port import Grain, Promoted, Pruned, Reaped, prune_line
 from holdfast.store.sqlite._sql import sql
+from holdfast.store.sqlite.access import write_line
+from holdfast.store.sqlite.limiting import UNUSED_FOR
 from holdfast.store.sqlite.moving import landing, line, locate, move, remove, remove_chain
 from holdfast.store.sqlite.values import microseconds, uuid_of
 
@@ -78,10 +80,9 @@ def drop_overdue(writing: Writing, limit: int) -> int:
     return len(rows)
 
 
-def prune(writing: Writing, retention: Retention, limit: int, after: UUID | None) -> Pruned:
+def prune(writing: Writing, retention: Retention, limit: int, after: UUID | None, by: str) -> Pruned:
     """Delete terminal jobs older than their state's retention; see the port."""
-    if after is None:
-        _prune_others(writing, retention)
+    signals, lines = _prune_others(writing, retention) if after is None else (0, 0)
     start = b"" if after is None else after.bytes
     looked = writing.connection.execute(
         sql("prune.archived"), (start, max(0, limit) + 1)
@@ -92,16 +93,25 @@ def prune(writing: Writing, retention: Retention, limit: int, after: UUID | None
         # a chain goes with its last step, all at once: none is ever seen without some of its steps
         if not continued and legal(State(state), Event.PRUNE) and finished_at < oldest.get(State(state), finished_at):
             count += _prune_chain(writing, job_id)
+    if (line := prune_line(by=by, jobs=count, signals=signals, lines=lines)) is not None:
+        write_line(writing, line)
     return Pruned(count, uuid_of(looked[limit - 1][0]) if len(looked) > limit > 0 else None)
 
 
-def _prune_others(writing: Writing, retention: Retention) -> None:
-    """Delete old signals and figures."""
+def _prune_others(writing: Writing, retention: Retention) -> tuple[int, int]:
+    """Delete old signals, lines about enqueues and figures; returns how many of the first two there were."""
+    writing.connection.execute(sql("limit.forget"), (writing.now - UNUSED_FOR,))
+    execute = writing.connection.execute
+    signals = lines = 0
     if retention.signals is not None:
-        writing.connection.execute(sql("prune.signals"), (writing.now - microseconds(retention.signals),))
+        signals = execute(sql("prune.signals"), (writing.now - microseconds(retention.signals),)).rowcount
+    if retention.enqueues is not None:
+        while gone := execute(sql("prune.lines"), (writing.now - microseconds(retention.enqueues),)).rowcount:
+            lines += gone
     for grain in Grain:
         if grain.kept is not None:
-            writing.connection.execute(sql("prune.figures"), (grain.value, writing.now - microseconds(grain.kept)))
+            execute(sql("prune.figures"), (grain.value, writing.now - microseconds(grain.kept)))
+    return signals, lines
 
 
 def _prune_chain(writing: Writing, last: bytes) -> int:
@@ -143,6 +153,7 @@ TIMES = {
     "holdfast_part": ("started_at", "completed_at"),
     "holdfast_unique_key": ("until",),
     "holdfast_queue": ("paused_at",),
+    "holdfast_limits": ("override_at", "filled_at"),
     "holdfast_worker": ("registered_at", "heartbeat_at", "offline_at", "disabled_at", "draining_at"),
     "holdfast_schedule": ("next_at", "last_at"),
     "holdfast_signal": ("emitted_at",),

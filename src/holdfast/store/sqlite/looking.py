@@ -59,6 +59,7 @@ def _views(connection: sqlite3.Connection, ids: Sequence[bytes], now: int) -> di
 
 
 def _view(row: dict[str, Any], edges: list[tuple[UUID, int]], now: int) -> JobView:
+    limit = needs_of(names_of(row["entry_requires"])).limit
     return JobView(
         id=uuid_of(row["id"]),
         task=row["task"],
@@ -79,6 +80,8 @@ def _view(row: dict[str, Any], edges: list[tuple[UUID, int]], now: int) -> JobVi
         tags=names_of(row["tags"]),
         requires=required(needs := names_of(row["requires"])),
         prefers=needs_of(needs).preferred,
+        limit=limit,
+        fifo=limit is None and row["entry_requires"] is not None,
         chain_id=uuid_or_none(row["chain_id"]),
         trace=row["trace"],
         continued_by=uuid_or_none(row["continued_by"]),

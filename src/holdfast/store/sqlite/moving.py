@@ -137,7 +137,7 @@ def landing(state: State | None, event: Event) -> State:
 
 
 def line(lane: int, entry: int, failures: int) -> int:
-    """Return where a job lines up when it becomes ready. Only in a `fifo` queue is the entry not the job's own lane."""
+    """Return where a job lines up when it becomes ready. In a `fifo` queue, or with a key, the entry is not its own lane."""
     return retry_lane(entry) if failures and entry == lane else entry
 
 

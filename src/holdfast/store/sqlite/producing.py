@@ -12,6 +12,7 @@ from holdfast.core.states import TERMINAL, WAITING, Event, State
 from holdfast.errors import BadJob, QueueFull, StaleLease
 from holdfast.store.port import Enqueue, Enqueued
 from holdfast.store.sqlite._sql import in_chunks, sql
+from holdfast.store.sqlite.access import write_line
 from holdfast.store.sqlite.moving import Standing, blocker_write, key_holder, landing, last_step, locate, move, settle_waiters
 from holdfast.store.sqlite.packing import listed, pack, portions
 from holdfast.store.sqlite.values import due, microseconds, names_text, uuid_of
@@ -22,11 +23,16 @@ if TYPE_CHECKING:
 
     from holdfast.core.job import NewJob, Unique
     from holdfast.core.lease import Lease
+    from holdfast.store.port import Audit
     from holdfast.store.sqlite.writing import Writing
 
 
 def enqueue(
-    writing: Writing, jobs: Sequence[NewJob], under: Lease | None = None, caps: Mapping[str, int] | None = None
+    writing: Writing,
+    jobs: Sequence[NewJob],
+    under: Lease | None = None,
+    caps: Mapping[str, int] | None = None,
+    audit: Audit | None = None,
 ) -> list[Enqueued]:
     """Create jobs; see the port."""
     if under is not None:
@@ -45,6 +51,8 @@ def enqueue(
     if caps:
         answered = zip(jobs, enqueuing.answers, strict=True)
         _check_depths(writing, caps, {job.queue for job, answer in answered if answer.status is Enqueue.CREATED})
+    if audit is not None and (line := audit.line(jobs, enqueuing.answers)) is not None:
+        write_line(writing, line)
     return enqueuing.answers
 
 
@@ -191,7 +199,7 @@ class Enqueuing:
     def _gather(self, job: NewJob, job_id: bytes, born: Event, chain: bytes | None, blockers: int | None) -> Alike:
         key = (
             *(born, job.queue, job.task, job.priority, job.fifo, job.lease, id(job.policy)),
-            *(job.needs, job.tags, job.trace, job.unique, chain, blockers),
+            *(job.entry_needs, job.tags, job.trace, job.unique, chain, blockers),
         )
         if (alike := self._alike.get(key)) is None:
             alike = self._alike[key] = self._unlike_others(job, born, chain, blockers)
@@ -206,7 +214,7 @@ class Enqueuing:
         if lane not in self._lanes:
             self._lanes[lane] = _lane_row(lane, job, job.task)
         if entry not in self._lanes:
-            self._lanes[entry] = _lane_row(entry, job, "")
+            self._lanes[entry] = _lane_row(entry, job, "") if job.fifo else _lane_row(entry, job, job.task, job.entry_needs)
         columns: dict[str, object] = {
             "born": born.value,
             "created_at": self.writing.now,
@@ -293,5 +301,5 @@ def replaceable(unique: Unique, holder: Standing) -> bool:
     return unique.on_conflict is not OnConflict.SKIP and holder.state in WAITING and not holder.later_step
 
 
-def _lane_row(lane: int, job: NewJob, task: str) -> tuple[object, ...]:
-    return (lane, job.queue, task, job.priority, names_text(tuple(sorted(job.needs))) or "[]")
+def _lane_row(lane: int, job: NewJob, task: str, needs: tuple[str, ...] | None = None) -> tuple[object, ...]:
+    return (lane, job.queue, task, job.priority, names_text(tuple(sorted(job.needs if needs is None else needs))) or "[]")

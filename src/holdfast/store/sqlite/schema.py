@@ -90,7 +90,8 @@ def snapshot() -> str:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         upgrade(connection, ":memory:")
         rows = connection.execute(
-            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY tbl_name, type = 'trigger', type DESC, name"
+            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name <> 'sqlite_sequence' "
+            "ORDER BY tbl_name, type = 'trigger', type DESC, name"
         ).fetchall()
     return "".join(f"{statement};\n\n" for (statement,) in rows)
 

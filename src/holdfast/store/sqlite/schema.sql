@@ -36,7 +36,7 @@ CREATE TABLE holdfast_attempt (
 CREATE INDEX holdfast_attempt_failed ON holdfast_attempt (ended_at, job_id, attempt) WHERE code IS NOT NULL;
 
 CREATE TABLE holdfast_audit (
-    no INTEGER PRIMARY KEY,
+    no INTEGER PRIMARY KEY AUTOINCREMENT,
     at INTEGER NOT NULL,
     actor TEXT NOT NULL,
     action TEXT NOT NULL,
@@ -45,7 +45,11 @@ CREATE TABLE holdfast_audit (
     detail TEXT NOT NULL
 );
 
-CREATE TRIGGER holdfast_audit_delete BEFORE DELETE ON holdfast_audit
+CREATE INDEX holdfast_audit_action ON holdfast_audit (action, no);
+
+CREATE INDEX holdfast_audit_actor ON holdfast_audit (actor, no);
+
+CREATE TRIGGER holdfast_audit_delete BEFORE DELETE ON holdfast_audit WHEN OLD.action <> 'enqueue'
 BEGIN
     SELECT RAISE(ABORT, 'lines of the audit log are never deleted');
 END;
@@ -182,6 +186,24 @@ CREATE TABLE holdfast_lease (
     cancel_reason TEXT NOT NULL DEFAULT '',
     free INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
+
+CREATE TABLE holdfast_limits (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL CHECK (kind IN ('queue', 'task', 'key')),
+    name TEXT NOT NULL,
+    key TEXT,
+    declared TEXT,
+    override TEXT,
+    override_by TEXT NOT NULL DEFAULT '',
+    override_at INTEGER,
+    tokens REAL,
+    filled_at INTEGER,
+    CHECK (key IS NULL OR kind = 'key')
+);
+
+CREATE INDEX holdfast_limits_said ON holdfast_limits (kind, name, key) WHERE declared IS NOT NULL OR override IS NOT NULL;
+
+CREATE INDEX holdfast_limits_unsaid ON holdfast_limits (filled_at) WHERE declared IS NULL AND override IS NULL;
 
 CREATE TABLE holdfast_log (
     job_id BLOB NOT NULL,

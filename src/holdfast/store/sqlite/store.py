@@ -6,6 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from holdfast.core.fairness import Shares
 from holdfast.core.numbers import check_seconds
 from holdfast.core.text import checked_name, flaw
 from holdfast.errors import BadJob, StoreUnavailable
@@ -18,6 +19,7 @@ from holdfast.store.sqlite import (
     figuring,
     housekeeping,
     journal,
+    limiting,
     looking,
     producing,
     registry,
@@ -41,12 +43,14 @@ if TYPE_CHECKING:
     from holdfast.core.environment import Environment, Runner
     from holdfast.core.figures import Figure
     from holdfast.core.job import NewJob
-    from holdfast.core.lease import Claimed, Extended, Lease
+    from holdfast.core.lease import Extended, Lease, Taken
+    from holdfast.core.limits import LimitName, LimitRule
     from holdfast.core.outcome import Error
     from holdfast.store.port import (
         Action,
         Answer,
         AttemptView,
+        Audit,
         AuditView,
         Beat,
         BlockerView,
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
         JobFilter,
         JobView,
         Key,
+        LimitView,
         LogLine,
         LogView,
         Notice,
@@ -141,6 +146,7 @@ class SqliteStore:
         self._opening = asyncio.Lock()
         self._open: _Open | None = None
         self._turn = 0
+        self._shares = Shares()
         self._transactions: set[SqliteTransaction] = set()
         self._next_transaction = asyncio.Lock()
 
@@ -220,9 +226,10 @@ class SqliteStore:
         under: Lease | None = None,
         caps: Mapping[str, int] | None = None,
         notice: Notice | None = None,  # noqa: ARG002  who watches the file notices the commit
+        audit: Audit | None = None,
     ) -> list[Enqueued]:
         """Create jobs."""
-        return await self._write(lambda writing: producing.enqueue(writing, jobs, under, caps))
+        return await self._write(lambda writing: producing.enqueue(writing, jobs, under, caps, audit))
 
     # working
 
@@ -238,9 +245,9 @@ class SqliteStore:
         """Note that a worker has stopped."""
         await self._write(lambda writing: registry.retire(writing, worker))
 
-    async def claim(self, request: ClaimRequest) -> list[Claimed]:
+    async def claim(self, request: ClaimRequest) -> Taken:
         """Take ready jobs and receive leases. Every claim looks for itself, whether or not asked to."""
-        return await self._write(lambda writing: claiming.claim(writing, request, self._next_turn))
+        return await self._write(lambda writing: claiming.claim(writing, request, self._next_turn, self._shares))
 
     def _next_turn(self) -> int:
         turn, self._turn = self._turn, self._turn + 1
@@ -349,9 +356,9 @@ class SqliteStore:
         """Find nothing: there is one writer at a time, so nothing ends where the creator of a waiter could not see it."""
         return 0
 
-    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None) -> Pruned:
+    async def prune(self, retention: Retention, *, limit: int, after: UUID | None = None, by: str = "") -> Pruned:
         """Delete terminal jobs older than their state's retention."""
-        return await self._write(lambda writing: housekeeping.prune(writing, retention, limit, after))
+        return await self._write(lambda writing: housekeeping.prune(writing, retention, limit, after, by))
 
     # steering
 
@@ -411,6 +418,21 @@ class SqliteStore:
         """Let claims from a queue go on."""
         checked_name(queue, "queue")
         await self._write(lambda writing: steering.resume(writing, queue, by))
+
+    # limits
+
+    async def declare(self, rules: Mapping[LimitName, LimitRule]) -> None:
+        """Say what programs say about limits."""
+        await self._write(lambda writing: limiting.declare(writing, rules))
+
+    async def set_limit(self, name: LimitName, rule: LimitRule | None, *, by: str = "") -> None:
+        """Set a limit, whatever programs declare."""
+        await self._write(lambda writing: limiting.set_limit(writing, name, rule, by))
+
+    async def limits(self, names: Sequence[LimitName] | None = None) -> list[LimitView]:
+        """Return every limit that was declared or set, and the keys that jobs run with; or those that are named."""
+        now = stamp(self._environment.now())
+        return await self._read(lambda connection: limiting.limits(connection, now, names))
 
     # access
 

@@ -50,6 +50,33 @@ CREATE TABLE queue (
     reason text NOT NULL DEFAULT ''
 );
 
+-- What is said about limits (JSON of core/limits.py, `LimitRule`), and what is left in their buckets. Its row's lock is the turn of those who claim under it.
+CREATE TABLE limits (
+    id bigint PRIMARY KEY,     -- from its name: core/limits.py, `limit_id`
+    kind text NOT NULL CHECK (kind IN ('queue', 'task', 'key')),
+    name text NOT NULL,
+    key text CHECK (key IS NULL OR kind = 'key'),
+    declared text,
+    override text,
+    override_by text NOT NULL DEFAULT '',
+    override_at timestamptz,
+    tokens float8,
+    filled_at timestamptz,
+    base bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX limits_wide ON limits (kind, name) WHERE kind <> 'key';
+CREATE INDEX limits_key ON limits (name, key) WHERE kind = 'key';
+CREATE INDEX limits_chosen ON limits (id) WHERE kind = 'key' AND key IS NOT NULL AND override IS NOT NULL;
+
+-- Who runs under a limit. A row counts while the lease of that attempt exists, and is forgotten by who claims next.
+CREATE TABLE permit (
+    limit_id bigint NOT NULL,
+    no bigint NOT NULL,        -- the lease's
+    job_id uuid NOT NULL,
+    attempt int NOT NULL,
+    PRIMARY KEY (limit_id, no, job_id)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+
 -- The known lanes. Not unique on purpose: two transactions may add the same lane without waiting for one another.
 -- A lane's retries (entry = id | 1) have a row of their own from the first retry on, so that a look reads no lane in vain.
 CREATE TABLE lane (
@@ -58,9 +85,16 @@ CREATE TABLE lane (
     queue text NOT NULL,
     task text NOT NULL,
     priority smallint NOT NULL,
-    requires text NOT NULL
+    requires text NOT NULL,
+    -- it belongs to the key of a limit (core/needs.py, `limit_text`): there may be a great many such lanes, and most rest
+    keyed boolean NOT NULL GENERATED ALWAYS AS (position('"\u001e' IN requires) > 0) STORED,
+    resting boolean NOT NULL DEFAULT false
 );
 CREATE INDEX lane_id ON lane (id, entry);
+CREATE INDEX lane_awake ON lane (entry) WHERE NOT resting;
+CREATE INDEX lane_keyed ON lane (entry) WHERE keyed;
+CREATE INDEX lane_queue ON lane (queue) WHERE NOT keyed;
+CREATE INDEX lane_task ON lane (task) WHERE NOT keyed;
 
 CREATE TABLE job (
     id uuid PRIMARY KEY,
@@ -333,7 +367,7 @@ CREATE TABLE key (
     used_at timestamptz
 );
 
--- Who did what to what. Lines are added, never changed.
+-- Who did what to what. Lines are added, never changed; those about enqueues, of which machines make many, go when they are old.
 CREATE TABLE audit (
     no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL,
@@ -345,9 +379,14 @@ CREATE TABLE audit (
 );
 CREATE FUNCTION keep_audit() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF TG_OP = 'DELETE' AND OLD.action = 'enqueue' THEN
+        RETURN OLD;
+    END IF;
     RAISE EXCEPTION 'lines of the audit log are never changed or deleted';
 END
 $$;
+CREATE INDEX audit_action ON audit (action, no);
+CREATE INDEX audit_actor ON audit (left(actor, 100), no); -- a whole one may be longer than an index takes
 CREATE TRIGGER audit_stands BEFORE UPDATE OR DELETE ON audit FOR EACH ROW EXECUTE FUNCTION keep_audit();
 
 -- Attempts added up by how they ended, over minutes, hours and all time (`at` is NULL).

@@ -11,7 +11,7 @@
 --
 -- The tokens of one claim share their random part, 90 bits, and end with the place: they are one holder's, and drawing each anew opens the
 -- system's random source each time, where the server has no OpenSSL.
-CREATE OR REPLACE FUNCTION {schema}.claim(p_worker int, p_lanes bigint[], p_marks bigint[], p_limit int, p_tasks text[])
+CREATE OR REPLACE FUNCTION {schema}.claim(p_worker int, p_lanes bigint[], p_marks bigint[], p_limit int, p_tasks text[], p_tids tid[] DEFAULT NULL)
 RETURNS TABLE (
     entry bigint, task text, queue text, priority smallint, attempt int, failures int, policy text, lease_seconds float8,
     claimed_at timestamptz, expires_at timestamptz, last_ready_at timestamptz,
@@ -40,10 +40,17 @@ BEGIN
         RETURN;
     END IF;
     IF EXISTS (SELECT FROM queue WHERE paused_at IS NOT NULL) THEN
-        v_paused := ARRAY(SELECT l.entry FROM queue q JOIN lane l ON l.queue = q.name WHERE q.paused_at IS NOT NULL);
+        v_paused := paused_entries(p_lanes);
     END IF;
 
-    IF p_tasks IS NOT NULL THEN
+    IF p_tids IS NULL THEN
+        v_paused := v_paused || limited_entries();
+    END IF;
+
+    IF p_tids IS NOT NULL THEN
+        v_tids := p_tids;  -- claim_limited.sql has chosen and locked them
+        SELECT array_agg(r.job_id), bool_or(r.moved) INTO v_ids, v_some_moved FROM ready r WHERE r.ctid = ANY (v_tids);
+    ELSIF p_tasks IS NOT NULL THEN
         v_tids := claim_fifo(p_lanes, p_marks, p_limit, p_tasks, v_paused);
         v_now := clock_timestamp();  -- it may have waited for its turn: a lease begins when it is taken
         SELECT array_agg(r.job_id), bool_or(r.moved) INTO v_ids, v_some_moved FROM ready r WHERE r.ctid = ANY (v_tids);

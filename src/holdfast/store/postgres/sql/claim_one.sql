@@ -15,12 +15,14 @@ DECLARE
     v_lease_ms bigint;
     v_start_by timestamptz;
     v_keyed boolean;
+    v_limited bigint[] := limited_entries();
 BEGIN
     IF EXISTS (SELECT FROM worker w WHERE w.no = p_worker AND w.disabled_at IS NOT NULL) THEN
         RETURN;
     END IF;
     claimed_at := clock_timestamp();
     FOR i IN 1 .. cardinality(p_lanes) LOOP
+        CONTINUE WHEN abs(p_lanes[i]) = ANY (v_limited);
         DELETE FROM ready r WHERE r.ctid = (
             SELECT n.ctid FROM ready n
             WHERE n.lane = p_lanes[i] AND n.place >= p_marks[i] AND NOT EXISTS (

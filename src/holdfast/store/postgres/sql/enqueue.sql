@@ -94,6 +94,9 @@ BEGIN
     FROM unnest(p_lanes, p_entries, p_queues, p_tasks, p_priorities, p_requires) AS s(lane, entry, queue, task, priority, requires)
     WHERE s.lane = ANY (v_lanes) AND NOT EXISTS (SELECT FROM lane l WHERE l.id = s.lane AND l.entry = s.entry);
 
+    IF EXISTS (SELECT FROM unnest(p_requires) AS r WHERE position('"\u001e' IN r) > 0) THEN
+        PERFORM rouse(p_entries);
+    END IF;
     IF p_expires IS NOT NULL THEN
         PERFORM set_deadlines(v_made, v_now);
     END IF;

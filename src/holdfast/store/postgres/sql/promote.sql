@@ -7,8 +7,9 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_retried bigint[];
+    v_entered bigint[];
 BEGIN
-    FOR queue, promoted, last_due, v_retried IN
+    FOR queue, promoted, last_due, v_retried, v_entered IN
     WITH due AS MATERIALIZED (
         SELECT s.ctid AS tid FROM scheduled s
         WHERE s.run_at >= p_mark AND s.run_at <= v_now
@@ -32,10 +33,14 @@ BEGIN
     ), counted AS (
         INSERT INTO tally (lane, scheduled, ready) SELECT m.lane, -count(*), count(*) FROM moved m GROUP BY m.lane
     )
-    SELECT m.queue, count(*), max(m.run_at), array_agg(m.lane) FILTER (WHERE m.failures > 0) FROM moved m GROUP BY m.queue
+    SELECT m.queue, count(*), max(m.run_at), array_agg(m.lane) FILTER (WHERE m.failures > 0), array_agg(m.entry) FILTER (WHERE m.entry <> m.lane)
+    FROM moved m GROUP BY m.queue
     LOOP
         IF v_retried IS NOT NULL THEN
             PERFORM know_retries(v_retried);
+        END IF;
+        IF v_entered IS NOT NULL THEN
+            PERFORM rouse(v_entered);
         END IF;
         RETURN NEXT;
     END LOOP;

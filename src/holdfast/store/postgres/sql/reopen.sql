@@ -73,6 +73,9 @@ BEGIN
         END IF;
         INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved)
         VALUES (j.entry, nextval('place'), j.id, v_now, a.attempt, 0, true);
+        IF j.entry <> j.lane THEN
+            PERFORM rouse(ARRAY[j.entry]);
+        END IF;
         INSERT INTO event (job_id, at, attempt, event, state, actor, detail)
         VALUES (j.id, v_now, a.attempt, 'reopened', 'ready', p_actor, '');
         PERFORM count_move(j.lane, a.state, 'ready');

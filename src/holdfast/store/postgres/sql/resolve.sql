@@ -58,6 +58,9 @@ BEGIN
                     INSERT INTO ready (lane, place, job_id, ready_at, attempt, failures, moved)
                     VALUES (j.entry, nextval('place'), w.job_id, v_now, 0, 0, true);
                     INSERT INTO tally (lane, blocked, ready) VALUES (j.lane, -1, 1);
+                    IF j.entry <> j.lane THEN
+                        PERFORM rouse(ARRAY[j.entry]);
+                    END IF;
                 END IF;
                 INSERT INTO event (job_id, at, attempt, event, state, actor, detail)
                 SELECT w.job_id, v_now, 0, e.event, e.state, 'store', ''

@@ -28,6 +28,8 @@ DECLARE
     v_ended uuid[];
     v_keyed uuid[];
     v_retried bigint[];
+    v_returned uuid[];
+    v_returned_to bigint[];
     v_dated uuid[];
     v_repeated uuid[];
     v_of_chains uuid[];
@@ -134,15 +136,21 @@ BEGIN
             array_agg(d.chain) FILTER (WHERE d.chain <> d.job_id AND d.state IN ({terminal}) AND d.event <> 'continued'),
             array_agg(d.job_id) FILTER (WHERE d.event = 'continued'),
             array_agg(d.job_id) FILTER (WHERE d.event = 'suspended'),
-            array_agg(d.lane) FILTER (WHERE d.state = 'ready' AND d.failures > 0),
+            array_agg(d.lane) FILTER (WHERE d.state = 'ready' AND d.failures > 0), array_agg(d.job_id) FILTER (WHERE d.state = 'ready'),
             array_agg(d.job_id) FILTER (WHERE d.dated AND d.state NOT IN ({terminal}) AND d.event <> 'suspended'),
             array_agg(d.job_id) FILTER (WHERE d.dated AND d.event = 'suspended'), array_agg(d.job_id) FILTER (WHERE d.wins)
-        INTO v_applied, v_late, v_ended, v_keyed, v_of_chains, v_continued, v_suspended, v_retried, v_dated, v_begun, v_overruled
+        INTO v_applied, v_late, v_ended, v_keyed, v_of_chains, v_continued, v_suspended, v_retried, v_returned, v_dated, v_begun, v_overruled
         FROM done d;
     END IF;
 
     IF v_retried IS NOT NULL THEN
         PERFORM know_retries(v_retried);
+    END IF;
+    IF v_returned IS NOT NULL THEN
+        v_returned_to := ARRAY(SELECT j.entry FROM job j WHERE j.id = ANY (v_returned) AND j.entry <> j.lane);
+        IF v_returned_to <> '{{}}' THEN
+            PERFORM rouse(v_returned_to);
+        END IF;
     END IF;
     IF v_dated IS NOT NULL THEN
         PERFORM set_deadlines(v_dated, v_now);

@@ -7,13 +7,15 @@ AS $$
 DECLARE
     v_now timestamptz;
     v_lane bigint;
+    v_entry bigint;
+    v_entered bigint[];
     v_failures int;
     v_retried bigint[];
 BEGIN
     -- The transaction's id before its clock and its places: the claimers' marks rely on it.
     PERFORM pg_current_xact_id();
     v_now := clock_timestamp();
-    FOR job_id, queue, v_lane, v_failures IN
+    FOR job_id, queue, v_lane, v_entry, v_failures IN
     WITH gone AS (
         DELETE FROM scheduled s WHERE s.signal = ANY (p_signals) AND s.signal IS NOT NULL RETURNING *
     ), moved AS MATERIALIZED (
@@ -31,15 +33,21 @@ BEGIN
     ), counted AS (
         INSERT INTO tally (lane, scheduled, ready) SELECT m.lane, -count(*), count(*) FROM moved m GROUP BY m.lane
     )
-    SELECT m.job_id, m.queue, m.lane, m.failures FROM moved m ORDER BY m.job_id
+    SELECT m.job_id, m.queue, m.lane, m.entry, m.failures FROM moved m ORDER BY m.job_id
     LOOP
         IF v_failures > 0 THEN
             v_retried := v_retried || v_lane;
+        END IF;
+        IF v_entry <> v_lane THEN
+            v_entered := v_entered || v_entry;
         END IF;
         RETURN NEXT;
     END LOOP;
     IF v_retried IS NOT NULL THEN
         PERFORM know_retries(v_retried);
+    END IF;
+    IF v_entered IS NOT NULL THEN
+        PERFORM rouse(v_entered);
     END IF;
 END
 $$;

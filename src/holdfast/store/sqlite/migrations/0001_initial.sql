@@ -245,6 +245,24 @@ CREATE TABLE holdfast_queue (
     reason TEXT NOT NULL
 ) WITHOUT ROWID;
 
+-- What is said about limits, and what is left in their buckets. Who runs under them is counted from the leases.
+CREATE TABLE holdfast_limits (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL CHECK (kind IN ('queue', 'task', 'key')),
+    name TEXT NOT NULL,
+    key TEXT,
+    declared TEXT,
+    override TEXT,
+    override_by TEXT NOT NULL DEFAULT '',
+    override_at INTEGER,
+    tokens REAL,
+    filled_at INTEGER,
+    CHECK (key IS NULL OR kind = 'key')
+);
+-- one row for each key that a rate holds for: what was said stands among many of them
+CREATE INDEX holdfast_limits_said ON holdfast_limits (kind, name, key) WHERE declared IS NOT NULL OR override IS NOT NULL;
+CREATE INDEX holdfast_limits_unsaid ON holdfast_limits (filled_at) WHERE declared IS NULL AND override IS NULL;
+
 -- Kept for ever, so it grows: the newest are found by the one index, those that are not offline by the other. With a rowid,
 -- because what a worker says of itself may be wide.
 CREATE TABLE holdfast_worker (
@@ -294,9 +312,10 @@ CREATE TABLE holdfast_key (
     used_at INTEGER
 );
 
--- Who did what to what. Lines are added, never changed.
+-- Who did what to what. Lines are added, never changed; those about enqueues, of which machines make many, go when they are old.
+-- AUTOINCREMENT: a number is never given twice, also where the newest line has gone.
 CREATE TABLE holdfast_audit (
-    no INTEGER PRIMARY KEY,
+    no INTEGER PRIMARY KEY AUTOINCREMENT,
     at INTEGER NOT NULL,
     actor TEXT NOT NULL,
     action TEXT NOT NULL,
@@ -308,7 +327,9 @@ CREATE TRIGGER holdfast_audit_update BEFORE UPDATE ON holdfast_audit
 BEGIN
     SELECT RAISE(ABORT, 'lines of the audit log are never changed');
 END;
-CREATE TRIGGER holdfast_audit_delete BEFORE DELETE ON holdfast_audit
+CREATE INDEX holdfast_audit_action ON holdfast_audit (action, no);
+CREATE INDEX holdfast_audit_actor ON holdfast_audit (actor, no);
+CREATE TRIGGER holdfast_audit_delete BEFORE DELETE ON holdfast_audit WHEN OLD.action <> 'enqueue'
 BEGIN
     SELECT RAISE(ABORT, 'lines of the audit log are never deleted');
 END;

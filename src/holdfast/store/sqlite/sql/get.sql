@@ -1,7 +1,7 @@
 -- name: jobs
 SELECT
     job.id, job.task, job.queue, job.priority, job.args, job.created_at, job.lease, job.policy, job.key, job.scope, job.tags,
-    job.requires, job.chain_id, job.trace, archive.continued_by,
+    job.requires, entry.requires AS entry_requires, job.chain_id, job.trace, archive.continued_by,
     blocked.job_id IS NOT NULL AS is_blocked, coalesce(scheduled.run_at, blocked.run_at) AS run_at, ready.ready_at,
     deadline.start_by, archive.state AS ended_state, archive.finished_at, archive.late, archive.result, archive.code, archive.message AS error_message,
     archive.traceback,
@@ -22,6 +22,7 @@ LEFT JOIN holdfast_deadline AS deadline ON deadline.job_id = job.id
 LEFT JOIN holdfast_progress AS progress ON progress.job_id = job.id
 LEFT JOIN holdfast_worker AS worker ON worker.id = coalesce(lease.worker_id, archive.worker_id)
 LEFT JOIN holdfast_queue AS queue ON queue.name = job.queue
+LEFT JOIN holdfast_lane AS entry ON entry.lane = job.entry AND job.entry <> job.lane
 WHERE job.id IN ({ids})
 
 -- name: after

@@ -1,0 +1,126 @@
+"""A limit holds over processes: who ran at the same time is found by a sweep over what every job says of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from uuid_utils.compat import uuid7
+
+from benchmarks.limits import most_at_once
+from holdfast.core.job import NewJob
+from holdfast.core.limits import LimitKey
+from holdfast.core.states import State
+from tests.fleet.conftest import LONG, ROOT
+from tests.support.until import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from holdfast.store.port import JobView
+    from tests.fleet.conftest import Place
+
+MOST = 2
+
+
+@contextmanager
+def workers(place: Place, count: int, slots: int, *options: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Run workers in processes of their own until the block ends."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+    environment |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "NO_COLOR": "1", "FLEET_URL": place.url}
+    words = [sys.executable, "-m", "holdfast", "worker", "tests.fleet.limited_jobs:app", "--concurrency", str(slots), *options]
+    processes = [
+        subprocess.Popen(words, cwd=place.folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(count)
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def jobs(count: int, keys: int, seconds: float, task: str = "limited", lease: float = 60.0) -> list[NewJob]:
+    return [
+        NewJob(
+            id=uuid7(),
+            task=task,
+            args=json.dumps({"key": number % keys, "seconds": seconds}),
+            limit=LimitKey("limited", f"key:{number % keys}") if task == "limited" else None,
+            lease=lease,
+        )
+        for number in range(count)
+    ]
+
+
+def most_by_key(ended: Sequence[JobView]) -> dict[int, int]:
+    """Return how many jobs of each key ran at the same time, at most."""
+    moments: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
+    for job in ended:
+        assert job.result is not None
+        begun, over = json.loads(job.result)
+        moments[json.loads(job.args)["key"]].append((begun, over))
+    return {key: most_at_once(spans) for key, spans in moments.items()}
+
+
+async def run(place: Place, made: list[NewJob], count: int, slots: int, *options: str, timeout: float = LONG) -> list[JobView]:
+    await place.store.enqueue(made)
+    ids = [job.id for job in made]
+    with workers(place, count, slots, *options):
+
+        async def over() -> bool:
+            stats = await place.store.stats()
+            return sum(row.counts.get(State.SUCCEEDED, 0) for row in stats.tasks if row.task == made[0].task) >= len(made)
+
+        await until(over, timeout)
+    return [job for begin in range(0, len(ids), 1000) for job in await place.jobs(ids[begin : begin + 1000])]
+
+
+@pytest.mark.row(36)
+@pytest.mark.parametrize("prefetch", ["0", "20"])
+async def test_no_key_runs_more_often_at_once_than_its_limit_with_several_processes(place: Place, prefetch: str) -> None:
+    ended = await run(place, jobs(150, 5, 0.01), 2, 10, "--prefetch", prefetch)
+    most = most_by_key(ended)
+    assert len(most) == 5, "no key was left out"
+    assert max(most.values()) <= MOST
+    assert {job.attempt for job in ended} == {1}
+
+
+@pytest.mark.row(36)
+async def test_a_killed_worker_gives_its_room_back(place: Place) -> None:
+    made = jobs(4, 1, 3600.0, lease=1.0)
+    await place.store.enqueue(made)
+    with workers(place, 1, 10) as (first,):
+        ids = [job.id for job in made]
+
+        async def two_run() -> bool:
+            return [job.state for job in await place.jobs(ids)].count(State.RUNNING) == MOST
+
+        await until(two_run, LONG)
+        first.kill()
+        first.wait()
+        with workers(place, 1, 10):
+
+            async def taken_over() -> bool:
+                states = [(job.state, job.attempt) for job in await place.jobs(ids)]
+                return sum(state is State.RUNNING and attempt <= 2 for state, attempt in states) == MOST and any(
+                    attempt == 2 for _, attempt in states
+                )
+
+            await until(taken_over, LONG)
+
+
+@pytest.mark.slow
+async def test_fifty_keys_with_twenty_thousand_jobs_from_four_processes(place: Place) -> None:
+    ended = await run(place, jobs(20_000, 50, 0.02), 4, 25, timeout=900.0)
+    most = most_by_key(ended)
+    assert len(most) == 50
+    assert max(most.values()) <= MOST
+    assert len(ended) == 20_000
