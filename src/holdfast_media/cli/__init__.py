@@ -1,0 +1,1 @@
+"""`holdfast media …`: the media application on the command line."""

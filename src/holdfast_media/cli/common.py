@@ -1,0 +1,180 @@
+"""What the commands of `holdfast media` share: the library they talk to, how they print, how mistakes are told."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from cyclopts import Parameter
+
+from holdfast import BadSetting, Holdfast
+from holdfast_media.errors import MediaError
+from holdfast_media.library import BadRequest, VideoNotFound
+from holdfast_media.media import Media
+
+T = TypeVar("T")
+
+OK: Final = 0
+ERROR: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+INTERRUPTED: Final = 130
+OWN_DATABASE: Final = ".holdfast.db"
+"""In the folder of the storage: the jobs and videos of those who named no store."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """The options that every command about the library has."""
+
+    url: str | None = None
+    """The store of jobs and videos. Else HOLDFAST_URL, else `url` in holdfast.toml, else a file in the folder of the output."""
+
+    out: str | None = None
+    """Where the output goes: a folder, or s3://bucket/prefix. Else HOLDFAST_MEDIA_STORAGE, else `media`."""
+
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False
+    """Print JSON: stable keys, ISO times."""
+
+
+COMMON: Final = Common()
+Flag = Annotated[bool, Parameter(negative="")]
+"""A flag that is on or left out."""
+
+
+def run(common: Common, work: Callable[[Media], Awaitable[int | None]], *, create: bool = False, **options: Any) -> int:
+    """Run `work` with the media application of the command line; returns the exit code.
+
+    `create` makes the file of a store that nobody named; without it such a file must be there.
+    """
+    try:
+        media = opened(common, create=create, **options)
+        return asyncio.run(_within(media, work)) or OK
+    except VideoNotFound as error:
+        note(f"error: {error}")
+        return NOT_FOUND
+    except BadRequest as error:
+        note(f"error: {error}")
+        return USAGE
+    except MediaError as error:
+        note(f"error: {error}")
+        return ERROR
+
+
+def opened(common: Common, *, create: bool, **options: Any) -> Media:
+    """Return the media application on the store and storage that the command line and the settings name."""
+    url = common.url
+    if url is None:
+        try:
+            url = Holdfast().url
+        except BadSetting:
+            url = None
+    if url is not None:
+        return Media(Holdfast(url), storage=common.out, **options)
+    media = Media(Holdfast("sqlite:///unused.db"), storage=common.out, **options)  # for its settings: where the output goes
+    if "://" in media.settings.storage and not media.settings.storage.startswith("file://"):
+        raise BadSetting(
+            "which store? The output goes elsewhere, so the jobs need a place of their own. Say it in one of three ways:\n"
+            "  --url sqlite:///jobs.db\n  export HOLDFAST_URL=postgresql://user@host/database\n"
+            '  url = "…" in holdfast.toml'
+        )
+    folder = Path(media.settings.storage.removeprefix("file://")).expanduser().absolute()
+    if create:
+        folder.mkdir(parents=True, exist_ok=True)
+    elif not (folder / OWN_DATABASE).exists():
+        raise BadSetting(
+            f"there is no library here: neither --url, HOLDFAST_URL nor holdfast.toml name a store, and {folder} has none. "
+            "Begin with: holdfast media transcode FILE"
+        )
+    return Media(Holdfast(f"sqlite:///{folder / OWN_DATABASE}"), root=folder, **options)
+
+
+async def _within(media: Media, work: Callable[[Media], Awaitable[int | None]]) -> int | None:
+    try:
+        return await work(media)
+    finally:
+        await media.close()
+        await media.app.close()
+
+
+# --- printing -------------------------------------------------------------------------------------------------------------
+
+
+def interactive() -> bool:
+    """Tell whether a person looks at standard output."""
+    return sys.stdout.isatty()
+
+
+def note(text: str) -> None:
+    """Say something that is not the result, on standard error."""
+    print(text, file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    """Write one JSON document."""
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_table(names: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, empty: str) -> None:
+    """Draw a table on a terminal; write tab-separated lines elsewhere."""
+    if not interactive():
+        for row in rows:
+            print("\t".join(harmless(text) for text in row))
+        return
+    if not rows:
+        print(empty)
+        return
+    from rich.console import Console  # noqa: PLC0415  takes longer to load than most commands take to run
+    from rich.table import Table  # noqa: PLC0415  as above
+    from rich.text import Text  # noqa: PLC0415  as above
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(harmless(text), style=STYLES.get(text, "")) for text in row))
+    Console(highlight=False).print(table)
+
+
+STYLES: Final = {
+    "pending": "cyan",
+    "processing": "yellow",
+    "ready": "green",
+    "failed": "bold red",
+    "canceled": "dim",
+    "replaced": "dim",
+    "ok": "green",
+    "warn": "bold yellow",
+    "fail": "bold red",
+}
+
+
+def harmless(text: str) -> str:
+    """Return a text without characters that a terminal would obey."""
+    return "".join(letter if letter.isprintable() or letter == " " else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def size(count: float) -> str:
+    """Return bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:  # noqa: PLR2004  the step of the units
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def length(seconds: float) -> str:
+    """Return a length for people: 1:02:03."""
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,110 @@
+"""`holdfast media doctor`: whether this machine can transcode, each line with the fix."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast import HoldfastError
+from holdfast_media import settings as configuration
+from holdfast_media.cli.common import COMMON, ERROR, OK, Common, print_json, print_table, size
+from holdfast_media.errors import MediaError
+from holdfast_media.ffmpeg import available, find_ffmpeg
+from holdfast_media.storage import storage_from
+from holdfast_media.tasks.preparing import ladder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast_media.settings import Settings
+
+LITTLE = 5 * 10**9
+"""Bytes free below which a film may not fit."""
+
+
+def doctor(*, common: Common = COMMON) -> int:
+    """Look for what keeps this machine from transcoding: ffmpeg, encoders that really work, disk, storage, settings.
+
+    Example: holdfast media doctor
+
+    Each line says ok, warn or fail, and how to mend it. Exit code 1 when something fails.
+    """
+    checks = list(_checks(common))
+    if common.as_json:
+        print_json([{"name": name, "level": level, "text": text, "fix": fix} for name, level, text, fix in checks])
+    else:
+        print_table(("", "", "", "FIX"), [(level, name, text, fix) for name, level, text, fix in checks], empty="")
+    return ERROR if any(level == "fail" for _, level, _, _ in checks) else OK
+
+
+def _checks(common: Common) -> Iterator[tuple[str, str, str, str]]:
+    try:
+        settings = configuration.load({"storage": common.out})
+    except HoldfastError as error:
+        yield "settings", "fail", str(error), "mend the setting"
+        return
+    yield "settings", "ok", f"output to {settings.storage}, scratch in {settings.scratch}", ""
+    yield from _ffmpeg(settings)
+    if find_spec("av") is None:
+        yield "probe", "fail", "the package av is missing", "pip install 'holdfast[media]'"
+    else:
+        yield "probe", "ok", "av is installed", ""
+    try:
+        found = ladder_of(settings.ladder)
+        yield "ladder", "ok", ", ".join(rung.name for rung in found.rungs), ""
+    except MediaError as error:
+        yield "ladder", "fail", error.message, "holdfast media ladder shows one that works"
+    yield from _room(settings)
+
+
+def _ffmpeg(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
+    try:
+        program = find_ffmpeg(settings.ffmpeg)
+    except MediaError as error:
+        yield "ffmpeg", "fail", error.message, "apt install ffmpeg, or pip install 'holdfast[media]'"
+        return
+    yield "ffmpeg", "ok", str(program), ""
+    families = sorted(available(program))
+    if not families:
+        yield "encoders", "fail", "not even libx264 encodes a frame", "use another ffmpeg: HOLDFAST_FFMPEG=/path/to/ffmpeg"
+        return
+    yield "encoders", "ok", ", ".join(families), ""
+    wanted = settings.hardware
+    if wanted is not None and wanted not in families:
+        yield (
+            "encoder",
+            "warn",
+            f"{wanted} is set and does not work here: libx264 does it",
+            "look at the driver, or encoder = auto",
+        )
+    hardware = [one for one in families if one in configuration.FAMILIES]
+    if hardware:
+        yield "workers", "ok", f"start them with --capabilities {','.join(hardware)}", ""
+
+
+def _room(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
+    there = settings.scratch
+    while not there.exists():
+        there = there.parent
+    yield _disk("scratch", shutil.disk_usage(there).free, f"{settings.scratch}", "name another folder: HOLDFAST_MEDIA_SCRATCH")
+    try:
+        storage = storage_from(settings.storage)
+        local = "://" not in settings.storage
+        folder = Path(settings.storage).expanduser().absolute() if local else None
+        while folder is not None and not folder.exists():
+            folder = folder.parent
+        free = shutil.disk_usage(folder).free if folder is not None else storage.free_bytes()
+        storage.close()
+    except (MediaError, OSError) as error:
+        yield "storage", "fail", str(error), "mend storage in [media] of holdfast.toml"
+        return
+    if free is None:
+        yield "storage", "ok", f"{settings.storage}; nobody can say how much room there is", ""
+    else:
+        yield _disk("storage", free, settings.storage, "name another place: HOLDFAST_MEDIA_STORAGE")
+
+
+def _disk(name: str, free: int, place: str, fix: str) -> tuple[str, str, str, str]:
+    return name, "ok" if free >= LITTLE else "warn", f"{size(free)} free in {place}", "" if free >= LITTLE else fix

@@ -1,0 +1,114 @@
+"""The quality x chunk grid on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from holdfast_media.cli.common import harmless
+from holdfast_media.library.grid import CellState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from holdfast_media.library.grid import Cell, Grid, Row
+
+FILLING: Final = "▁▂▃▄▅▆▇█"
+LOOKS: Final = {
+    CellState.WAITING: ("·", "dim"),
+    CellState.RUNNING: ("▁", "cyan"),
+    CellState.DONE: ("█", "green"),
+    CellState.REDONE: ("█", "yellow"),
+    CellState.FAILED: ("✗", "bold red"),
+    CellState.SKIPPED: ("-", "dim"),
+}
+LOST: Final = "bold yellow"
+ORDER: Final = (
+    CellState.FAILED,
+    CellState.RUNNING,
+    CellState.WAITING,
+    CellState.REDONE,
+    CellState.SKIPPED,
+    CellState.DONE,
+)
+"""What a mark shows that stands for several cells: the first of these that one of them is."""
+LEGEND: Final = "· waiting  ▄ running  █ done  "
+
+
+def drawn(title: str, grid: Grid, *, width: int) -> RenderableType:
+    """Return the view of one video."""
+    lines: list[RenderableType] = [Text(f"{harmless(title)}  {grid.percent:.0f} %  {_account(grid)}", style="bold")]
+    if not grid.rows:
+        lines.append(Text(f"  {_doing(grid)}", style="dim"))
+        return Group(*lines)
+    table = Table.grid(padding=(0, 1))
+    for row in grid.rows:
+        table.add_row(
+            Text(f"  {harmless(row.name)}"),
+            _cells(row.cells, max(10, width - 30)),
+            Text(f"{row.percent:3.0f} %"),
+            _package(row),
+        )
+    lines.append(table)
+    if grid.audio is not None:
+        mark, style = _mark(grid.audio)
+        lines.append(Text.assemble("  sound ", (mark, style)))
+    return Group(*lines)
+
+
+def legend() -> Text:
+    """Return what the marks mean."""
+    text = Text(LEGEND, style="dim")
+    text.append("█ done again", style="yellow")
+    text.append("  ✗ failed", style="red")
+    return text
+
+
+def _account(grid: Grid) -> str:
+    done = grid.count(CellState.DONE, CellState.REDONE)
+    redone, failed = grid.count(CellState.REDONE), grid.count(CellState.FAILED)
+    parts = [f"{done}/{len(grid.cells)} chunks"] if grid.cells else []
+    if redone:
+        parts.append(f"{redone} done again")
+    if failed:
+        parts.append(f"{failed} failed")
+    return ", ".join(parts)
+
+
+def _doing(grid: Grid) -> str:
+    if grid.prepare is None or grid.prepare.state is CellState.WAITING:
+        return "waiting for a worker"
+    return (
+        f"{'looking at the source' if grid.prepare.state is CellState.RUNNING else grid.prepare.message or grid.prepare.state}"
+    )
+
+
+def _cells(cells: Sequence[Cell], room: int) -> Text:
+    """Return a mark for each cell; where there is not room for all, each mark stands for several."""
+    text = Text()
+    share = -(-len(cells) // room)
+    for start in range(0, len(cells), share):
+        some = cells[start : start + share]
+        worst = min(some, key=lambda cell: ORDER.index(cell.state))
+        text.append(*_mark(worst))
+    return text
+
+
+def _mark(cell: Cell) -> tuple[str, str]:
+    mark, style = LOOKS[cell.state]
+    if cell.state is CellState.RUNNING:
+        mark = FILLING[min(len(FILLING) - 1, int(cell.percent / 100 * len(FILLING)))]
+    return mark, LOST if cell.lost and not cell.ended else style
+
+
+def _package(row: Row) -> Text:
+    if row.package is None:
+        return Text("")
+    if row.package.state in (CellState.DONE, CellState.REDONE):
+        return Text("plays", style="green")
+    return Text("failed", style="bold red") if row.package.state is CellState.FAILED else Text("")

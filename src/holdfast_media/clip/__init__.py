@@ -1,0 +1,1 @@
+"""Clips: a piece of a video, cut to the frame, published once."""

@@ -1,0 +1,111 @@
+"""A proxy on the loopback interface that lets a program reach what a source may be fetched from, and nothing else.
+
+yt-dlp makes its own connections, so they cannot be judged in this process; but it makes all of them through a proxy when it is
+told to. Each connection is judged when it is made, as in `addresses`.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from holdfast_media.clip.addresses import Network, connect
+from holdfast_media.errors import MediaError, Stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HEAD: Final = 65_536
+"""Bytes of a request's head at most."""
+TURN: Final = 0.2
+
+
+@contextmanager
+def gate(networks: tuple[Network, ...]) -> Iterator[str]:
+    """Run a proxy while this is open, and give its address."""
+    over = threading.Event()
+    server = socket.create_server(("127.0.0.1", 0))
+    server.settimeout(TURN)
+    threads: list[threading.Thread] = []
+
+    def accept() -> None:
+        while not over.is_set():
+            with suppress(TimeoutError):
+                caller, _ = server.accept()
+                threads[:] = [one for one in threads if one.is_alive()]
+                threads.append(threading.Thread(target=_serve, args=(caller, networks, over), name="gate", daemon=True))
+                threads[-1].start()
+
+    accepting = threading.Thread(target=accept, name="gate", daemon=True)
+    accepting.start()
+    try:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        over.set()
+        accepting.join()
+        server.close()
+        for thread in threads:
+            thread.join(5 * TURN)
+
+
+def _serve(caller: socket.socket, networks: tuple[Network, ...], over: threading.Event) -> None:
+    def poll() -> None:
+        if over.is_set():
+            raise Stopped("over")
+
+    with caller:
+        caller.settimeout(TURN)
+        try:
+            head, rest = _head(caller, over)
+            verb, target, version = head[0].split(" ")
+            if verb == "CONNECT":
+                host, _, port = target.rpartition(":")
+                with connect(host.strip("[]"), int(port), extra=networks, poll=poll) as far:
+                    caller.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                    _pass_on(caller, far, rest, over)
+                return
+            parts = urlsplit(target)
+            near = parts.hostname if parts.scheme == "http" else None
+            with connect(near or "", parts.port or 80, extra=networks, poll=poll) as far:
+                path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+                kept = [line for line in head[1:] if not line.lower().startswith(("proxy-", "connection:"))]
+                sent = "\r\n".join([f"{verb} {path} {version}", *kept, "Connection: close", "", ""])
+                _pass_on(caller, far, sent.encode("latin-1") + rest, over)
+        except MediaError as error:
+            _answer(caller, "403 Forbidden" if error.code == "ADDRESS_REFUSED" else "502 Bad Gateway")
+        except (OSError, ValueError, Stopped):
+            _answer(caller, "400 Bad Request")
+
+
+def _head(caller: socket.socket, over: threading.Event) -> tuple[list[str], bytes]:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        if over.is_set() or len(data) > HEAD:
+            raise ValueError("no request")
+        with suppress(TimeoutError):
+            if not (more := caller.recv(HEAD)):
+                raise ValueError("no request")
+            data += more
+    head, _, rest = data.partition(b"\r\n\r\n")
+    return head.decode("latin-1").split("\r\n"), rest
+
+
+def _pass_on(caller: socket.socket, far: socket.socket, first: bytes, over: threading.Event) -> None:
+    """Pass bytes on in both directions until one side ends."""
+    caller.settimeout(30.0)
+    far.settimeout(30.0)
+    far.sendall(first)
+    while not over.is_set():
+        for one in select.select([caller, far], [], [], TURN)[0]:
+            if not (data := one.recv(HEAD)):
+                return
+            (far if one is caller else caller).sendall(data)
+
+
+def _answer(caller: socket.socket, status: str) -> None:
+    with suppress(OSError):
+        caller.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())

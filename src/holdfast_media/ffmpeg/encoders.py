@@ -1,0 +1,94 @@
+"""Which encoders really work here: found by encoding one frame, because a build lists hardware that is not in the machine."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast_media.errors import FFMPEG_UNSUITABLE, MediaError
+from holdfast_media.ffmpeg.find import find_ffmpeg
+from holdfast_media.ffmpeg.run import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AUTO: Final = "auto"
+SOFTWARE: Final = "x264"
+_TRIAL_SECONDS: Final = 15.0
+
+
+class Encoder(msgspec.Struct, frozen=True, kw_only=True):
+    """An H.264 encoder: `family` is what workers publish as a capability, `name` what ffmpeg calls it."""
+
+    family: str
+    name: str
+    before_input: tuple[str, ...] = ()
+    """Options that open the device."""
+    filters: tuple[str, ...] = ("format=yuv420p",)
+    """What brings frames to it."""
+    options: tuple[str, ...] = ()
+
+
+# The best first. Each is told to make a forced key frame one that can be started from, and to keep to two B-frames.
+_ENCODERS: Final = (
+    Encoder(
+        family="nvenc",
+        name="h264_nvenc",
+        options=("-preset", "p4", "-rc", "vbr", "-forced-idr", "1", "-no-scenecut", "1", "-bf", "2"),
+    ),
+    Encoder(
+        family="qsv",
+        name="h264_qsv",
+        filters=("format=nv12",),
+        options=("-preset", "medium", "-forced_idr", "1", "-bf", "2"),
+    ),
+    Encoder(
+        family="vaapi",
+        name="h264_vaapi",
+        before_input=("-vaapi_device", "/dev/dri/renderD128"),
+        filters=("format=nv12", "hwupload"),
+        options=("-bf", "2"),
+    ),
+    Encoder(family="videotoolbox", name="h264_videotoolbox", options=("-bf", "2")),
+    Encoder(family="amf", name="h264_amf", filters=("format=nv12",), options=("-quality", "balanced", "-forced_idr", "1")),
+    Encoder(family=SOFTWARE, name="libx264"),
+)
+FAMILIES: Final = tuple(encoder.family for encoder in _ENCODERS)
+
+
+def available(ffmpeg: Path | None = None) -> frozenset[str]:
+    """Return the families that encode here, such as {"x264", "nvenc"}: what a worker publishes as its capabilities.
+
+    Found by a trial of one frame each; asked once for each program and process.
+    """
+    return frozenset(encoder.family for encoder in _working(ffmpeg or find_ffmpeg()))
+
+
+def choose_encoder(wanted: str = AUTO, ffmpeg: Path | None = None) -> Encoder:
+    """Return the encoder to use: the family that is wanted, for "auto" the best one; libx264 where that is not to be had.
+
+    Raises FFMPEG_UNSUITABLE when not even libx264 works.
+    """
+    working = _working(ffmpeg or find_ffmpeg())
+    by_family = {encoder.family: encoder for encoder in working}
+    if chosen := by_family.get(wanted) or (working[0] if wanted == AUTO and working else by_family.get(SOFTWARE)):
+        return chosen
+    raise MediaError(FFMPEG_UNSUITABLE, "this ffmpeg has no H.264 encoder that works. Use a build with libx264.")
+
+
+@functools.cache
+def _working(ffmpeg: Path) -> tuple[Encoder, ...]:
+    return tuple(encoder for encoder in _ENCODERS if _encodes_a_frame(encoder, ffmpeg))
+
+
+def _encodes_a_frame(encoder: Encoder, ffmpeg: Path) -> bool:
+    """Encode one frame of 256 x 256: the smallest that every piece of hardware takes."""
+    picture = ("-f", "lavfi", "-i", "color=black:s=256x256:r=25", "-frames:v", "1", "-vf", ",".join(encoder.filters))
+    arguments = (*encoder.before_input, *picture, "-c:v", encoder.name, *encoder.options, "-f", "null", "-")
+    try:
+        run(arguments, ffmpeg=ffmpeg, timeout=_TRIAL_SECONDS, stall_after=None)
+    except MediaError:
+        return False
+    return True

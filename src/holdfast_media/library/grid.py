@@ -1,0 +1,186 @@
+"""The grid of a version: a cell for each quality and chunk, from the jobs themselves."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from holdfast import JobView
+    from holdfast_media.library.looking import Looking
+    from holdfast_media.library.records import Version
+
+
+class CellState(StrEnum):
+    """Where a cell stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    REDONE = "redone"
+    """Done, and not by the first attempt: a worker died or failed on the way."""
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """Not done, because it is not wanted any more."""
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One job."""
+
+    job_id: str
+    state: CellState
+    percent: float = 0.0
+    attempt: int = 0
+    worker: str | None = None
+    lost: bool = False
+    """Its worker has been silent for too long, or a worker before has died: somebody else takes over."""
+    reused: bool = False
+    """Nothing had to be done: what it would have made was there."""
+    message: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it stands where it stays."""
+        return self.state not in (CellState.WAITING, CellState.RUNNING)
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One quality: its chunks in their order, and what makes a playlist of them."""
+
+    name: str
+    required: bool
+    cells: tuple[Cell, ...]
+    package: Cell | None = None
+
+    @property
+    def percent(self) -> float:
+        """How far it is."""
+        return sum(cell.percent for cell in self.cells) / len(self.cells) if self.cells else 0.0
+
+
+class Grid(msgspec.Struct, frozen=True, kw_only=True):
+    """All jobs of a version."""
+
+    version_id: str
+    state: str
+    rows: tuple[Row, ...] = ()
+    prepare: Cell | None = None
+    audio: Cell | None = None
+    finalize: Cell | None = None
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The chunks of all qualities."""
+        return tuple(cell for row in self.rows for cell in row.cells)
+
+    @property
+    def percent(self) -> float:
+        """How much of the work is done; chunks are nearly all of it."""
+        cells = self.cells or tuple(cell for cell in (self.audio,) if cell is not None)
+        return sum(cell.percent for cell in cells) / len(cells) if cells else 0.0
+
+    def count(self, *states: CellState) -> int:
+        """Return how many chunks stand in one of these states."""
+        return sum(cell.state in states for cell in self.cells)
+
+
+MOST_KEPT: Final = 64
+"""Versions whose finished cells are remembered."""
+
+
+class Grids:
+    """Reads grids. Cells that are done stay as they are, so only the others are asked for again."""
+
+    def __init__(self, looking: Looking) -> None:
+        self._looking = looking
+        self._done: dict[str, dict[str, Cell]] = {}
+
+    async def read(self, version: Version) -> Grid:
+        """Return the grid of a version: one question to the store for the jobs that are not known to be done."""
+        jobs = version.jobs
+        rows = {name: list(ids) for name, ids in jobs.encode.items()}
+        single = [one for one in (jobs.prepare, jobs.audio, jobs.finalize) if one is not None]
+        cells = await self._cells(version.id, [*single, *jobs.package.values(), *(one for ids in rows.values() for one in ids)])
+        required = {quality.name: quality.required for quality in version.qualities}
+        return Grid(
+            version_id=version.id,
+            state=version.state,
+            prepare=cells[jobs.prepare],
+            audio=None if jobs.audio is None else cells[jobs.audio],
+            finalize=None if jobs.finalize is None else cells[jobs.finalize],
+            rows=tuple(
+                Row(
+                    name=name,
+                    required=required.get(name, True),
+                    cells=tuple(cells[one] for one in ids),
+                    package=cells[jobs.package[name]] if name in jobs.package else None,
+                )
+                for name, ids in rows.items()
+            ),
+        )
+
+    async def _cells(self, version_id: str, ids: Sequence[str]) -> Mapping[str, Cell]:
+        known = self._done.pop(version_id, {})
+        self._done[version_id] = known  # the one asked for last is the last to be forgotten
+        while len(self._done) > MOST_KEPT:
+            del self._done[next(iter(self._done))]
+        rest = [one for one in ids if one not in known]
+        fresh = {one: _cell(one, view) for one, view in zip(rest, await self._looking.jobs(rest), strict=True)}
+        # only these two are for good: what failed may be brought back by hand
+        known.update(_kept(fresh.items()))
+        return known | fresh
+
+
+def _kept(cells: Iterable[tuple[str, Cell]]) -> dict[str, Cell]:
+    return {job_id: cell for job_id, cell in cells if cell.state in (CellState.DONE, CellState.REDONE)}
+
+
+class _Result(msgspec.Struct, frozen=True):
+    reused: bool = False
+
+
+def _cell(job_id: str, view: JobView | None) -> Cell:
+    if view is None:
+        return Cell(job_id=job_id, state=CellState.SKIPPED, message="the job is gone")
+    error = "" if view.error is None else f"{view.error.code}: {view.error.message}"
+    state, reused = _STATES[view.state], False
+    if view.state is State.SUCCEEDED:
+        reused = _reused(view.result)
+        state = CellState.REDONE if view.attempt > 1 and not reused else CellState.DONE
+    percent = 100.0 if view.state is State.SUCCEEDED else (view.progress or 0.0)
+    return Cell(
+        job_id=job_id,
+        state=state,
+        percent=percent if view.state in (State.RUNNING, State.SUCCEEDED) else 0.0,
+        attempt=view.attempt,
+        worker=view.worker_name,
+        lost=view.lapsed or (view.attempt > 1 and view.state is not State.SUCCEEDED),
+        reused=reused,
+        message=error or view.message,
+    )
+
+
+def _reused(result: str | None) -> bool:
+    if not result:
+        return False
+    try:
+        return msgspec.json.decode(result, type=_Result).reused
+    except msgspec.MsgspecError:  # sealed, or of another task: nothing is known of it
+        return False
+
+
+_STATES: Final = {
+    State.BLOCKED: CellState.WAITING,
+    State.SCHEDULED: CellState.WAITING,
+    State.READY: CellState.WAITING,
+    State.RUNNING: CellState.RUNNING,
+    State.SUCCEEDED: CellState.DONE,
+    State.FAILED: CellState.FAILED,
+    State.CANCELED: CellState.SKIPPED,
+}

@@ -1,0 +1,1 @@
+"""Speech: who turns it into text, and how that text becomes subtitles."""

@@ -1,0 +1,1 @@
+"""The jobs of a transcode: what each of them does, and how they hang together."""

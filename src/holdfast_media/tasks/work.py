@@ -1,0 +1,154 @@
+"""What travels between the jobs of a transcode: their args, their results, and the plan that a version keeps."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast_media.ladder import Rendition
+from holdfast_media.library import SourceRef
+from holdfast_media.transcode import Chunk, PackageFacts, PictureFacts, Plan
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """The source as jobs find it, and how they know that it is still the same."""
+
+    ref: SourceRef
+    identity: str
+    size: int
+    modified: int | None = None
+    """Of a file: its time of change in nanoseconds. Where that differs, the content is read and compared."""
+
+
+class Making(msgspec.Struct, frozen=True, kw_only=True):
+    """One quality that is made: where its chunks and its playlist go."""
+
+    rendition: Rendition
+    chunks: tuple[str, ...]
+    """Keys, in the order of the plan."""
+    folder: str
+    """Of the playlist and its segments: a prefix of keys."""
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """One quality that is taken over from the version before."""
+
+    rendition: Rendition
+    folder: str
+    facts: PackageFacts
+    encoder: str = ""
+
+
+class VersionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is done for a version. Kept with it, so that no job has to work it out again."""
+
+    origin: Origin
+    plan: Plan
+    """With all renditions, those that are taken over too."""
+    making: tuple[Making, ...]
+    taken: tuple[Taken, ...] = ()
+    sound: str | None = None
+    """The key of the encoded sound; `None`: there is none."""
+    audio_folder: str | None = None
+    pictures_folder: str | None = None
+    pictures: PictureFacts | None = None
+    captions: str | None = None
+    """The key of what is said, as WebVTT."""
+
+    def making_of(self, name: str) -> Making:
+        """Return the quality of this name."""
+        return next(one for one in self.making if one.rendition.name == name)
+
+
+class EncodeWork(msgspec.Struct, frozen=True, kw_only=True):
+    """The args of `media.encode`: all it needs, because it may run where there is no database."""
+
+    video_id: str
+    version_id: str
+    origin: Origin
+    plan: Plan
+    """With this rendition and this chunk alone."""
+    rendition: Rendition
+    chunk: Chunk
+    key: str
+
+
+class EncodeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One chunk that is in the storage."""
+
+    key: str
+    frames: int
+    bytes: int
+    sha256: str
+    encoder: str
+    """What really encoded it; empty where it was there before."""
+    seconds: float = 0.0
+    """Of wall time that encoding took."""
+    reused: bool = False
+    attempt: int = 1
+    """The attempt that did it: all before it were lost."""
+
+
+class AudioWork(msgspec.Struct, frozen=True, kw_only=True):
+    """The args of `media.audio`."""
+
+    video_id: str
+    version_id: str
+    origin: Origin
+    plan: Plan
+    """Without chunks and renditions."""
+    key: str
+    folder: str
+
+
+class AudioResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The sound as a playlist."""
+
+    facts: PackageFacts
+    reused: bool = False
+    attempt: int = 1
+
+
+class PackageResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One quality as a playlist, and what became of its chunks."""
+
+    name: str
+    facts: PackageFacts
+    folder: str
+    encoder: str
+    """What encoded it; several are joined by `+`."""
+    chunks: int
+    reused: int
+    redone: int
+    """Chunks that took more than one attempt."""
+
+
+class FinalResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a version ended."""
+
+    state: str
+    code: str | None = None
+    message: str | None = None
+    master: str | None = None
+    """The key of the version's own master playlist."""
+    frames: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+    segments: int = 0
+    chunks: int = 0
+    reused: int = 0
+    redone: int = 0
+    qualities: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    """Optional qualities that did not come about."""
+    captions: str | None = None
+    poster: str | None = None
+    track: str | None = None
+    """The key of the WebVTT track of the sprite sheets."""
+
+
+class Marker(msgspec.Struct, frozen=True, kw_only=True):
+    """Lies beside a package, put there last: so a folder that has one is complete."""
+
+    facts: PackageFacts
+    sizes: dict[str, int]
+    encoder: str = ""

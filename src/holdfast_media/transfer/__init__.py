@@ -1,0 +1,7 @@
+"""Files for encoders that reach nothing but the server: routes that stand beside Holdfast's."""
+
+from holdfast_media.transfer.grants import Grant, grants_by_fields
+from holdfast_media.transfer.limits import Limits
+from holdfast_media.transfer.routes import Transfer, with_transfer
+
+__all__ = ["Grant", "Limits", "Transfer", "grants_by_fields", "with_transfer"]

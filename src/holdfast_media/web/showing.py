@@ -1,0 +1,222 @@
+"""What the pages show of videos: addresses of files, the words of a grid, sizes and lengths. Nothing here asks anybody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast_media.library import QualityState, VersionState
+from holdfast_media.library.grid import CellState
+from holdfast_media.tasks import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast_media.library import Version, Video
+    from holdfast_media.library.grid import Cell, Grid
+
+LOST: Final = "taken over"
+"""The word of a cell whose worker is gone, or that another has begun before."""
+WORDS: Final = (
+    CellState.DONE,
+    CellState.REDONE,
+    CellState.RUNNING,
+    LOST,
+    CellState.WAITING,
+    CellState.FAILED,
+    CellState.SKIPPED,
+)
+"""What a cell may be, in the order of the legend."""
+ICONS: Final = {
+    CellState.DONE: "succeeded",
+    CellState.REDONE: "retrying",
+    CellState.RUNNING: "running",
+    LOST: "retrying",
+    CellState.WAITING: "pending",
+    CellState.FAILED: "failed",
+    CellState.SKIPPED: "skipped",
+}
+LOOKS: Final = {
+    "pending": ("pending", "pending"),
+    "processing": ("running", "running"),
+    "ready": ("succeeded", "succeeded"),
+    "failed": ("failed", "failed"),
+    "canceled": ("canceled", "canceled"),
+    "replaced": ("gone", "gone"),
+}
+"""The class and the icon of a state of a video, a version or a quality."""
+MEANINGS: Final = {
+    CellState.DONE: "encoded by the first who tried",
+    CellState.REDONE: "done, and not by the first attempt",
+    CellState.RUNNING: "being encoded",
+    LOST: "its worker is gone: another one goes on, or will",
+    CellState.WAITING: "nobody has begun yet",
+    CellState.FAILED: "given up",
+    CellState.SKIPPED: "not wanted any more",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCell:
+    """One cell of the grid."""
+
+    word: str
+    kind: str
+    """The word as the name of a class."""
+    icon: str
+    percent: int
+    tip: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """One quality of the grid."""
+
+    name: str
+    required: bool
+    done: int
+    percent: float
+    cells: tuple[ShownCell, ...]
+    package: ShownCell | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownGrid:
+    """The grid of a version, in words."""
+
+    percent: float
+    stages: tuple[tuple[str, ShownCell], ...]
+    rows: tuple[ShownRow, ...]
+    legend: tuple[tuple[str, str, str, str, int], ...]
+    """Word, class, icon, meaning, and how many chunks it is."""
+    chunks: int
+
+
+def shown_grid(grid: Grid, version: Version) -> ShownGrid:
+    """Return a grid as the page draws it."""
+    times = _times(version)
+    rows = tuple(
+        ShownRow(
+            name=row.name,
+            required=row.required,
+            done=sum(cell.state in (CellState.DONE, CellState.REDONE) for cell in row.cells),
+            percent=row.percent,
+            cells=tuple(
+                shown_cell(cell, f"{row.name}, chunk {number + 1}{times[number] if number < len(times) else ''}")
+                for number, cell in enumerate(row.cells)
+            ),
+            package=None if row.package is None else shown_cell(row.package, f"{row.name}, playlist"),
+        )
+        for row in grid.rows
+    )
+    counts = Counter(cell.word for row in rows for cell in row.cells)
+    stages = (("Look at the source", grid.prepare), ("Sound", grid.audio), ("Check and publish", grid.finalize))
+    return ShownGrid(
+        percent=100.0 if grid.state in (VersionState.READY, VersionState.REPLACED) else min(grid.percent, 99.0),
+        stages=tuple((name, shown_cell(cell, name)) for name, cell in stages if cell is not None),
+        rows=rows,
+        legend=tuple((word, _kind(word), ICONS[word], MEANINGS[word], counts[word]) for word in WORDS),
+        chunks=sum(counts.values()),
+    )
+
+
+def shown_cell(cell: Cell, name: str) -> ShownCell:
+    """Return a cell with its word, and what is said when it is pointed at."""
+    word: str = LOST if cell.lost and not cell.ended else cell.state.value
+    parts = [f"{name}: {word}"]
+    if cell.state is CellState.RUNNING:
+        parts[0] += f", {cell.percent:.0f} %"
+    if cell.reused:
+        parts[0] += ", it was there already"
+    if cell.attempt:
+        parts.append(f"attempt {cell.attempt}")
+    if cell.worker:
+        parts.append(f"worker {cell.worker}")
+    if cell.message:
+        parts.append(cell.message[:300])
+    return ShownCell(word, _kind(word), ICONS[word], round(cell.percent), "; ".join(parts), cell.job_id)
+
+
+def _kind(word: str) -> str:
+    return word.replace(" ", "-")
+
+
+def _times(version: Version) -> list[str]:
+    chunks = ((version.plan or {}).get("plan") or {}).get("chunks") or []
+    return [f" ({length(one['start'])} to {length(one['start'] + one['seconds'])})" for one in chunks]
+
+
+# --- addresses ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Playing:
+    """What the player is given: keys of the storage, relative to the video's own."""
+
+    version: int
+    master: str
+    qualities: tuple[tuple[str, str], ...]
+    """Name and folder, the best first."""
+    poster: str | None = None
+    track: str | None = None
+    captions: str | None = None
+
+
+def playing(video: Video) -> Playing | None:
+    """Return what of a video can be watched now; `None`: nothing yet."""
+    version = video.plays or next((one for one in video.versions if one.active), None)
+    if version is None:
+        return None
+    ready = tuple(
+        (one.name, _within(video, one.result["folder"]).rstrip("/"))
+        for one in version.qualities
+        if one.state is QualityState.READY and one.result is not None
+    )
+    published = version.id == video.published
+    if not published and not ready:
+        return None
+    poster, track = pictures_of(version)
+    said = (version.result or {}).get("captions")
+    # what is published has a list of its own that does not change; before that, there is the one that grows
+    master = layout.version_master(video.id, version.number) if published else layout.stable_master(video.id)
+    return Playing(version.number, _within(video, master), ready, poster, track, _within(video, said) if said else None)
+
+
+def pictures_of(version: Version) -> tuple[str | None, str | None]:
+    """Return where the poster and the track of sprites of a version are, below its video."""
+    plan: dict[str, Any] = version.plan or {}
+    folder, pictures = plan.get("pictures_folder"), plan.get("pictures")
+    if not folder or not pictures:
+        return None, None
+    below = folder.removeprefix(layout.home(version.video_id))
+    return below + pictures["poster"], below + pictures["track"]
+
+
+def poster_of(versions: Sequence[Version]) -> str | None:
+    """Return the poster of the newest version that has one."""
+    return next((found for one in versions if (found := pictures_of(one)[0]) is not None), None)
+
+
+def _within(video: Video, key: str) -> str:
+    return key.removeprefix(layout.home(video.id))
+
+
+# --- figures --------------------------------------------------------------------------------------------------------------
+
+
+def size(count: float) -> str:
+    """Return bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:  # noqa: PLR2004  the step of the units
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def length(seconds: float) -> str:
+    """Return a length for people: 1:02:03."""
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

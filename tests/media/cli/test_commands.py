@@ -1,0 +1,163 @@
+"""`holdfast media …` as people type it: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from holdfast.__main__ import main
+from tests.media.tasks.films import film, frames, ladder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.out)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty folder to work in, with no settings but those of the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    for name, value in (("PICTURES", "no"), ("SCRATCH", str(tmp_path / "scratch")), ("RESERVE", "0"), ("RETRY_AFTER", "0.05")):
+        monkeypatch.setenv(f"HOLDFAST_MEDIA_{name}", value)
+    monkeypatch.setenv("HOLDFAST_MEDIA_SEGMENT_SECONDS", "2")
+    ladder(tmp_path / "small.toml", ("90p", 90, True))
+    return tmp_path
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], here: Path) -> Callable[..., Done]:
+    """Run a command in this process."""
+
+    def run(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["holdfast", "media", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        code = ended.value.code
+        return Done(code if isinstance(code, int) else 1, printed.out, printed.err)
+
+    return run
+
+
+def test_a_file_is_transcoded_shown_and_found_done_the_second_time(cli: Callable[..., Done], here: Path) -> None:
+    film(here / "film.mp4", seconds=4)
+    words = ("transcode", "film.mp4", "--ladder", "small.toml", "--chunk-seconds", "2")
+    done = cli(*words)
+    assert done.code == 0, done.err
+    assert "ready  film: 90p; 0:04, 2 chunks (0 done again, 0 reused), 40 frames" in done.out
+    master = Path(done.out.splitlines()[1].strip().removeprefix("file://"))
+    assert len(frames(master)) == 40
+    listed = cli("ls", "--json").json
+    assert [(one["title"], one["state"]) for one in listed] == [("film", "ready")]
+    video_id = listed[0]["id"]
+    shown = cli("show", video_id[:8])
+    assert f"film  ready  {video_id}" in shown.out
+    assert "90p  ready  libx264, 2 chunks" in shown.out
+    again = cli(*words, "--json")
+    assert (again.code, again.json[0]["versions"][0]["number"]) == (0, 1)  # nothing was done
+    # another ladder is another version; the same file, changed, too
+    ladder(here / "other.toml", ("72p", 72, True))
+    other = cli("transcode", "film.mp4", "--ladder", "other.toml", "--chunk-seconds", "2", "--json")
+    assert other.json[0]["versions"][0]["number"] == 2
+    assert cli("ls").out.split("\t")[:2] == [video_id, "ready"]
+
+
+def test_a_folder_is_every_media_file_in_it_and_one_that_fails_is_told(cli: Callable[..., Done], here: Path) -> None:
+    (here / "films").mkdir()
+    film(here / "films" / "one.mp4", seconds=2)
+    film(here / "films" / "two.m4a", seconds=2, picture=False)
+    (here / "films" / "bad.mkv").write_bytes(b"no film")
+    (here / "films" / "notes.txt").write_text("not asked for")
+    done = cli("transcode", "films", "--ladder", "small.toml", "--out", "out", "--json")
+    assert done.code == 1
+    states = {one["title"]: one["state"] for one in done.json}
+    assert states == {"one": "ready", "two": "ready", "bad": "failed"}
+    assert all(one["master"].endswith("master.m3u8") for one in done.json if one["state"] == "ready")
+    failed = next(one for one in done.json if one["state"] == "failed")
+    assert failed["error"]["code"].startswith("INPUT_")
+    told = cli("ls", "--out", "out", "--state", "failed")
+    assert "INPUT_" in told.out
+    retried = cli("retry", failed["id"], "--out", "out")
+    assert (retried.code, "is pending" in retried.out) == (0, True)
+    kept = cli("delete", failed["id"], "--out", "out")
+    assert (kept.code, "would be deleted" in kept.out) == (1, True)
+    assert cli("delete", failed["id"], "--out", "out", "--yes").code == 0
+    assert cli("show", failed["id"], "--out", "out").code == 3
+
+
+def test_what_is_typed_wrongly_is_told_in_words(cli: Callable[..., Done], here: Path) -> None:
+    assert (cli("ls").code, "Begin with: holdfast media transcode FILE" in cli("ls").err) == (2, True)
+    assert cli("transcode").code == 2
+    nothing = cli("transcode", "nothing.mp4")
+    assert (nothing.code, "no file or folder nothing.mp4" in nothing.err) == (2, True)
+    (here / "empty").mkdir()
+    assert cli("transcode", "empty").code == 2
+    assert cli("transcode", "x.mp4", "--workers", "-1").code == 2
+    assert cli("transcode", "x.mp4", "--chunk-seconds", "soon").code == 2
+    unknown = cli("transcod")
+    assert (unknown.code, "Unknown command" in unknown.err) == (2, True)
+    assert cli("ls", "--state", "happy", "--out", "x").code == 2
+    broken = here / "broken.toml"
+    broken.write_text("[[rungs]]\nname = 7\n")
+    assert (cli("ladder", broken).code, "LADDER_INVALID" in cli("ladder", broken).err) == (1, True)
+    (here / "holdfast.toml").write_text("[media]\nchunk_second = 3\n")
+    wrong = cli("ls")
+    assert (wrong.code, "do you mean 'chunk_seconds'?" in wrong.err) == (2, True)
+
+
+def test_ladder_and_doctor_say_what_there_is(cli: Callable[..., Done]) -> None:
+    shown = cli("ladder")
+    assert "1080p\t1080" in shown.out
+    assert cli("ladder", "--json").json["rungs"][0]["name"] == "2160p"
+    checks = {one["name"]: one["level"] for one in cli("doctor", "--json").json}
+    assert checks["ffmpeg"] == checks["encoders"] == "ok"
+
+
+def test_ctrl_c_drains_and_the_same_command_goes_on(here: Path) -> None:
+    film(here / "film.mp4", seconds=12, size="640x360")
+    text = ladder(here / "slow.toml", ("360p", 360, True)).read_text()
+    (here / "slow.toml").write_text(text.replace('"ultrafast"', '"slow"'))
+    words = ["transcode", "film.mp4", "--ladder", "slow.toml", "--chunk-seconds", "2", "--workers", "1", "--json"]
+    command = [sys.executable, "-m", "holdfast", "media", *words]
+    chunks = here / "media" / "videos"
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while not list(chunks.glob("*/chunks/*.mp4")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    _, err = first.communicate(timeout=120)
+    assert (first.returncode, b"the same command goes on later" in err.lower()) == (130, True)
+    done = {path.name for path in chunks.glob("*/chunks/*.mp4")}
+    assert 1 <= len(done) < 6
+    again = subprocess.run(command, capture_output=True, timeout=300, check=False)
+    assert again.returncode == 0, again.stderr
+    video = msgspec.json.decode(again.stdout)[0]
+    result = video["versions"][0]["result"]
+    assert (result["frames"], result["chunks"]) == (120, 6)
+    assert result["redone"] == 0  # what was running was finished before it ended
+    assert video["versions"][0]["number"] == 1

@@ -1,0 +1,109 @@
+"""`holdfast media clip` as people use it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from holdfast.__main__ import main
+from holdfast_media.clip.command import seconds
+from tests.media.clip import films
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0.0),
+        ("62.5", 62.5),
+        ("1:02.5", 62.5),
+        ("01:02:03.250", 3723.25),
+        ("1m2s", 62.0),
+        ("1h30m", 5400.0),
+        ("500ms", 0.5),
+        ("2s500ms", 2.5),
+        (" 3.3 ", 3.3),
+    ],
+)
+def test_times_are_read_as_people_write_them(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1:99", "abc", "1:2:3:4", "1e3", "nan", "10 20", "5x"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no time"):
+        seconds(text)
+
+
+@dataclass
+class Done:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Done]:
+    """Run the command in this process, in an empty folder and with no settings but those of the test."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOLDFAST_MEDIA_SCRATCH", str(tmp_path / "scratch"))
+
+    def command(*words: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["holdfast", "media", "clip", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return Done(int(ended.value.code or 0), printed.out, printed.err)
+
+    return command
+
+
+def test_a_clip_is_cut_kept_and_found_again(run: Callable[..., Done], tmp_path: Path, film: Path) -> None:
+    out = tmp_path / "cut" / "scene.mp4"
+    first = run(film, "--start", "1.3", "--end", "0:03.3", "--out", out)
+    assert (first.code, first.err) == (0, "")
+    assert films.numbers(out) == list(range(39, 99))
+    assert "1.300 s to 3.300 s, 60 frames" in first.out
+    again = run(film, "--start", "1300ms", "--end", "3.3", "--json")
+    told = msgspec.json.decode(again.out)
+    assert (told["reused"], told["frames"], told["start"], told["end"]) == (True, 60, 1.3, 3.3)
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_a_fast_clip_says_where_it_begins(run: Callable[..., Done], tmp_path: Path, film: Path) -> None:
+    done = run(film, "--start", "3", "--end", "4", "--fast", "--out", "fast.mp4")
+    assert "begins with the key frame at 2.500 s, 0.500 s before what was asked for" in done.out
+    assert films.numbers(tmp_path / "fast.mp4")[0] == 75
+
+
+def test_mistakes_end_with_two_and_failures_with_one(run: Callable[..., Done], film: Path) -> None:
+    missing = run("nowhere.mp4")
+    assert (missing.code, missing.out) == (2, "")
+    assert "does not exist" in missing.err
+    assert run(film, "--start", "2", "--end", "1").code == 2
+    assert run(film, "--start", "soon").code == 2
+    beyond = run(film, "--start", "100")
+    assert beyond.code == 1
+    assert "BAD_RANGE" in beyond.err
+
+
+def test_detached_it_only_enqueues(run: Callable[..., Done], tmp_path: Path, film: Path) -> None:
+    done = run(film, "--end", "1", "--detach", "--url", f"sqlite:///{tmp_path}/jobs.db", "--storage", "kept")
+    assert done.code == 0
+    assert len(done.out.strip()) == 36
+    assert not list((tmp_path / "kept").glob("clips/**/*.mp4"))
+    assert run(film, "--detach", "--out", "x.mp4").code == 2
