@@ -14,14 +14,15 @@ usage: ./dev bench [COMMAND] [OPTIONS]
   dispatch   how long a job takes to start, told of through PostgreSQL, through Redis, or both
   serving    hundreds of remote workers on one server, and hundreds of open pages that nobody reads
   limits     what limits by key cost, and whether they hold, with several processes
+  media      a film made into several qualities, beside plain ffmpeg: time, bytes, SSIM and VMAF
   charts     draw docs/images/performance-*.svg from benchmarks/results/
   page       write docs/performance.md from benchmarks/results/
   full       all from peers to page: what the page is made of
 
 `./dev bench COMMAND --help` says what else a command takes. From peers to cost, each writes benchmarks/results/COMMAND.json if
-it measures all that it usually does, or more. When anything is left out or made smaller, the figures are printed, and written
-only where --out (peers) or --json (the others) says. Exit code 1: something could not be measured, or a target is missed; 2: it
-could not begin.
+it measures all that it usually does, or more; so do pages and serving. When anything is left out or made smaller, the figures
+are printed, and written only where --out (peers) or --json (the others) says. Exit code 1: something could not be measured, or
+a target is missed; 2: it could not begin.
 
 It starts its own PostgreSQL (fsync and synchronous_commit on) and Redis on free ports of 127.0.0.1 and removes them afterwards,
 and installs each peer as pinned in benchmarks/peers.toml into an environment of its own in .bench/ (HOLDFAST_BENCH_HOME
@@ -63,9 +64,9 @@ if TYPE_CHECKING:
     from benchmarks.contest import Contestant
     from benchmarks.roster import Roster
 
-FULL = ("growth", "bloat", "leases", "memory", "cost", "charts", "page")
+FULL = ("growth", "bloat", "leases", "memory", "limits", "cost", "charts", "page")
 """Commands that are modules of their own, in the order in which `full` runs them."""
-ELSEWHERE = (*FULL, "pages", "dispatch", "serving", "limits")
+ELSEWHERE = (*FULL, "pages", "dispatch", "serving", "media")
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ def _axis(value: float) -> str:
 
 def reports() -> list[Report]:
     """Return what has been measured, in the order of the page."""
-    names = ("peers", "cost", "growth", "bloat", "leases", "memory")
+    names = ("peers", "cost", "growth", "bloat", "leases", "memory", "limits")
     return [load(path) for name in names if (path := FOLDER / f"{name}.json").exists()]
 
 

@@ -251,6 +251,10 @@ class Still(SystemEnvironment):
         """Return the middle."""
         return 0.5
 
+    def lot(self) -> float:
+        """Return the first."""
+        return 0.0
+
     def token(self) -> UUID:
         """Return the next one."""
         return self.job_id()

@@ -1,5 +1,7 @@
 """Writes docs/performance.md from benchmarks/results/: what was not measured is not spoken of, what was missed is said.
 
+And docs/scaling.md (scaling.py), and a part of docs/guides/redis.md (dispatch_page.py).
+
 ./dev bench page                write it
 ./dev bench page --check        only tell whether it is as the results have it
 """
@@ -13,8 +15,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import captions
+from benchmarks import captions, dispatch_page, scaling
 from benchmarks.charts import GROWING, file_of, reports
+from benchmarks.limits import CROWDED
 from benchmarks.results import STORES, best_peer, runs_of, store_of, summary
 from benchmarks.tables import figure
 from benchmarks.targets import judge, targets
@@ -406,6 +409,42 @@ def _leases(report: Report) -> Iterator[str]:
     )
 
 
+def _limits(report: Report) -> Iterator[str]:
+    cells = {(cell.contestant, cell.work): cell for cell in summary(report)}
+    any_cell = next(iter(cells.values()))
+    yield "## Under limits"
+    yield (
+        f"{any_cell.extra['jobs']:,.0f} jobs with {any_cell.extra['keys']:g} keys, four processes of 25 slots: without limits "
+        "(free), with keys that take turns, and with at most two of a key at once (limited). Every job says when it ran."
+    )
+    yield _table(
+        ("", "jobs a second", "of the free run", "most of a key at once", "last key's first job", "rounds"),
+        (
+            (
+                f"{captions.name_and_store(contestant)}, {work.removeprefix('limits ')}",
+                _ranged(cell),
+                _of_free(cell, cells.get((contestant, _beside_free(work)))),
+                f"{cell.extra['overlap']:g}",
+                f"at {float(cell.extra['late']):.1%} of the time",
+                str(cell.rounds),
+            )
+            for (contestant, work), cell in cells.items()
+        ),
+    )
+
+
+def _of_free(cell: Cell, free: Cell | None) -> str:
+    """Return the ratio to the run without limits, where that had enough of a key at once to hold back."""
+    if free is None or float(free.extra["overlap"]) < CROWDED:
+        return "not measured"
+    return f"{cell.median / free.median:.2f}"
+
+
+def _beside_free(work: str) -> str:
+    """Return the work that differs in nothing but that there are no limits."""
+    return work.replace("turns", "free").replace("limited", "free")
+
+
 def _memory(report: Report) -> Iterator[str]:
     cells = summary(report)
     yield "## A million jobs through one worker"
@@ -481,6 +520,7 @@ _SECTIONS = {
     "bloat": _bloat,
     "leases": _leases,
     "memory": _memory,
+    "limits": _limits,
     "cost": _cost,
 }
 
@@ -529,15 +569,23 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when the page is stale")
     options = parser.parse_args(arguments)
-    written = page(reports())
-    if PAGE.exists() and PAGE.read_text() == written:
-        return 0
-    if options.check:
-        print("docs/performance.md is not what benchmarks/results/ give. Write it: ./dev bench page", file=sys.stderr)
-        return 1
-    PAGE.write_text(written)
-    print(f"written: {PAGE}", file=sys.stderr)
-    return 0
+    stale = [
+        (path, written)
+        for path, written in (
+            (PAGE, page(reports())),
+            (scaling.PAGE, scaling.page()),
+            (dispatch_page.PAGE, dispatch_page.page()),
+        )
+        if not path.exists() or path.read_text() != written
+    ]
+    for path, written in stale:
+        name = path.relative_to(PAGE.parents[1])
+        if options.check:
+            print(f"{name} is not what benchmarks/results/ give. Write it: ./dev bench page", file=sys.stderr)
+        else:
+            path.write_text(written)
+            print(f"written: {path}", file=sys.stderr)
+    return 1 if stale and options.check else 0
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
 """How long the server takes for each page of the dashboard, with millions of jobs behind it, on PostgreSQL 18 with fsync on.
 
-    ./dev bench pages                    5 million jobs that have ended, and what waits and fails besides (about 10 minutes)
-    ./dev bench pages --jobs 100000      a short look
+    ./dev bench pages                  5 million jobs that have ended, and what waits, runs and fails besides (about 10 minutes)
+    ./dev bench pages --jobs 100000    a short look: it is printed, not written
 
 The pages are asked for through the application itself, without a network: what is measured is the server's time, database
-included. Every page is asked for several times; the first answer, with nothing in memory, is told apart. Exit code 1: a page
-took longer than the bound in most of its answers.
+included. Every page is asked for several times; the first answer, with nothing in memory, is told apart. The whole run writes
+benchmarks/results/pages.json. Exit code 1: a page took longer than the bound in most of its answers.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 import sys
 import time
@@ -22,18 +21,27 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import httpx2
 
-from benchmarks.commands import at_least_one, tell
+from benchmarks.commands import JSON_HELP, at_least_one, destination, is_whole, keep, report_of, tell, this_run
 from benchmarks.filling import Filler
 from benchmarks.machine import this_machine
+from benchmarks.results import Reading
 from benchmarks.servers import Servers
 from holdfast import connect
-from holdfast.core.states import State
+from holdfast.core.job import NewJob
+from holdfast.core.settle import Write
+from holdfast.core.states import Event, State
+from holdfast.server.alerts.delivering import QUEUE as ALERTS
+from holdfast.server.alerts.delivering import TASK as DELIVER
 from holdfast.server.asgi import create_server
 from holdfast.server.settings import ServerSettings
-from holdfast.store.port import JobFilter
+from holdfast.store.port import ClaimRequest, JobFilter, Settlement, Worker
+from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.core.lease import Claimed
+    from holdfast.store.port import Store
 
 BOUND: Final = 0.3
 """Seconds that a page may take."""
@@ -41,6 +49,17 @@ SECRET: Final = "a secret of the benchmarks"
 QUEUES: Final = tuple(f"queue-{number}" for number in range(10))
 LANES: Final = tuple((queue, f"task.{number}") for number, queue in enumerate(QUEUES * 5))
 FAILING: Final = (("default", "mail.send"),)
+RUNNING: Final = 5_000
+CHAINS: Final = 2_000
+DELIVERIES: Final = 200
+BATCH: Final = 500
+LEASE: Final = 86_400.0
+"""Seconds: longer than any run of this, so that nothing lapses meanwhile."""
+ALERT: Final = (
+    '{"target": "ops", "alert": {"kind": "queue_stalled", "text": "mail waits", "count": 1, "about": []}, '
+    '"at": "2026-11-17T12:00:00Z"}'
+)
+WORLD: Final = SystemEnvironment()
 FIGURES: Final = """
 INSERT INTO holdfast.figure (grain, at, queue, task, event, code, count, waited, ran, waits, runs)
 SELECT g.grain, t.at, CASE n WHEN 50 THEN '' ELSE 'queue-' || n % 10 END, CASE n WHEN 50 THEN '' ELSE 'task.' || n END,
@@ -67,28 +86,39 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="./dev bench pages", description="How long the server takes for each page.")
     parser.add_argument("--jobs", type=at_least_one, default=5_000_000, help="jobs that have ended (default: %(default)s)")
     parser.add_argument("--rounds", type=at_least_one, default=20, help="answers of each page (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--json", type=Path, help=JSON_HELP)
     options = parser.parse_args(arguments)
+    path = destination("pages", options.json, whole=is_whole(parser, options, "jobs", "rounds"))
+    run = this_run("pages", arguments)
     with Servers() as servers:
         servers.start({"postgres"})
         with servers.fresh("postgres") as place:
             found = asyncio.run(measured(place.url, options.jobs, options.rounds))
-    machine = this_machine()
-    slow = [path for path, times in found.items() if statistics.median(times[1:] or times) > BOUND]
+        machine = this_machine(servers.versions(), servers.settings())
+    slow = [page for page, times in found.items() if statistics.median(times[1:] or times) > BOUND]
     print(f"server time of pages over {options.jobs:,} ended jobs, PostgreSQL 18, ms")
     print(f"{'page':64} {'first':>8} {'p50':>8} {'max':>8}")
-    for path, (first, *rest) in found.items():
+    for page, (first, *rest) in found.items():
         later = rest or [first]
-        print(f"{path:64} {1000 * first:8.1f} {1000 * statistics.median(later):8.1f} {1000 * max(later):8.1f}")
-    if options.json is not None:
-        options.json.write_text(json.dumps({"machine": repr(machine), "jobs": options.jobs, "pages": found}, indent=2))
-    for path in slow:
-        tell(f"too slow: {path}")
+        print(f"{page:64} {1000 * first:8.1f} {1000 * statistics.median(later):8.1f} {1000 * max(later):8.1f}")
+    keep(report_of("pages", run, machine, readings(found, options.jobs)), path)
+    for page in slow:
+        tell(f"too slow: {page}")
     return 1 if slow else 0
 
 
+def readings(found: Mapping[str, Sequence[float]], jobs: int) -> list[Reading]:
+    """Return what each answer took, as it is published: the first of each page, with nothing in memory, by itself."""
+    extra: dict[str, float | str] = {"jobs": jobs}
+    return [
+        Reading("holdfast_postgres", f"{'page' if number else 'first'} {page}", number, 1000 * seconds, "ms", "lower", extra)
+        for page, times in found.items()
+        for number, seconds in enumerate(times)
+    ]
+
+
 async def measured(url: str, jobs: int, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds that each page took, the first answer first."""
+    """Return the seconds that each page took, by what it is called, the first answer first."""
     tell(f"filling in {jobs:,} jobs")
     await filled(url, jobs)
     server = create_server(url, ServerSettings(admin_secret=SECRET), housekeeping=False)
@@ -99,20 +129,20 @@ async def measured(url: str, jobs: int, rounds: int) -> dict[str, list[float]]:
             headers = {"origin": "http://127.0.0.1"}
             answer = await client.post("/login", data={"secret": SECRET}, headers=headers)
             assert not answer.is_error, answer.text
-            for path in await pages(url):
+            for name, path in (await pages(url)).items():
                 times = []
                 for _ in range(rounds):
                     begun = time.perf_counter()
                     answer = await client.get(path)
                     times.append(time.perf_counter() - begun)
                     assert answer.is_success, f"{path}: {answer.status_code} {answer.text[:500]}"
-                found[path] = times
-                tell(f"{path}: {1000 * statistics.median(times):.0f} ms")
+                found[name] = times
+                tell(f"{name}: {1000 * statistics.median(times):.0f} ms")
     return found
 
 
 async def filled(url: str, jobs: int) -> None:
-    """Fill a database: what has ended, failed, waits and is due later, with the figures of a week."""
+    """Fill a database: what has ended, failed, runs, waits and is due later, chains, with the figures of a week."""
     async with Filler(url) as filler:
         await filler.fill(jobs, LANES, state=State.SUCCEEDED)
         await filler.fill(max(1, jobs // 25), FAILING, state=State.SUCCEEDED)
@@ -122,30 +152,69 @@ async def filled(url: str, jobs: int) -> None:
             await connection.execute(FIGURES)
         finally:
             await connection.close()
+        await furnished(url)
         await filler.fill(max(1, jobs // 50), LANES)
         await filler.fill(max(1, jobs // 50), LANES, state=State.SCHEDULED)
         await filler.rest()
 
 
-async def pages(url: str) -> list[str]:
-    """Return the pages that are asked for: every one, and lists by every filter."""
+async def furnished(url: str) -> None:
+    """Have the store itself make what is not copied: chains of two steps, deliveries of alerts, and jobs that run."""
+    store, worker = connect(url), Worker(id=WORLD.token(), name="bench", slots=RUNNING)
+    await store.open()
+    try:
+        await store.register(worker)
+        for first in await claimed(store, worker, "orders.check", CHAINS, chained=True):
+            then = NewJob(id=WORLD.job_id(), task="orders.ship")
+            await store.settle([Settlement(first.lease, Write(Event.CONTINUE, 0, result="null"), then=then)])
+        deliveries = await claimed(store, worker, DELIVER, DELIVERIES, queue=ALERTS, args=ALERT)
+        await store.settle([Settlement(one.lease, Write(Event.SUCCEED, 0, result='{"status": 202}')) for one in deliveries])
+        await claimed(store, worker, "video.transcode", RUNNING, queue="video")
+    finally:
+        await store.close()
+
+
+async def claimed(
+    store: Store, worker: Worker, task: str, count: int, *, chained: bool = False, queue: str = "default", args: str = "{}"
+) -> list[Claimed]:
+    """Enqueue jobs, and claim them all."""
+    found: list[Claimed] = []
+    while len(found) < count:
+        ids = [WORLD.job_id() for _ in range(min(BATCH, count - len(found)))]
+        await store.enqueue(
+            [NewJob(id=one, task=task, queue=queue, args=args, lease=LEASE, chain_id=one if chained else None) for one in ids]
+        )
+        found += await store.claim(ClaimRequest(worker=worker.id, tasks=frozenset({task}), limit=len(ids), look=True))
+    return found
+
+
+async def pages(url: str) -> dict[str, str]:
+    """Return the pages that are asked for, by what each is called: every one, lists by every filter, and questions."""
     store = connect(url)
     await store.open()
     try:
         (failed,) = (await store.find(JobFilter(states=frozenset({State.FAILED})), limit=1)).jobs
-        (waiting,) = (await store.find(JobFilter(states=frozenset({State.READY})), limit=1)).jobs
+        (waiting,) = (await store.find(JobFilter(states=frozenset({State.READY}), queue=QUEUES[0]), limit=1)).jobs
+        (running,) = (await store.running(limit=1)).jobs
+        (chain,) = (await store.find_chains(JobFilter(), limit=1)).chains
         page = await store.find(JobFilter(), limit=50)
     finally:
         await store.close()
     searches = ["state:failed", "state:ready", "state:running", "task:task.7", "queue:queue-3", "state:succeeded queue:queue-3"]
     searches += ["tag:nobody", "key:nobody", "error:SMTP_CLOSED", "task:nobody", "since:1h", "state:failed task:task.7"]
     searches += ["state:failed queue:queue-3", "state:canceled", "task:task.7 tag:nobody", "state:scheduled tag:nobody"]
-    return [
-        *("/", "/?window=6h", "/?window=7d", "/jobs", f"/jobs?after={page.after}"),
-        *(f"/jobs?q={search.replace(' ', '+')}" for search in searches),
-        *(f"/jobs/{failed.id}", f"/jobs/{waiting.id}"),
-        *("/queues", "/workers", "/schedules", "/chains", "/audit", "/keys", "/metrics"),
+    questions = {"retry": ["tag:nobody", "state:failed", "error:SMTP_CLOSED", "error:NOBODY", "since:1h error:NOBODY"]}
+    questions |= {"cancel": ["", "tag:nobody", "since:1h"], "delete": ["state:succeeded", "task:task.7 tag:nobody"]}
+    group = "task=mail.send&code=SMTP_CLOSED&frame="
+    plain = ["/", "/?window=6h", "/?window=7d", "/jobs", *(f"/jobs?q={search.replace(' ', '+')}" for search in searches)]
+    plain += [
+        f"/jobs/confirm?verb={verb}&all=1&q={search.replace(' ', '+')}" for verb, given in questions.items() for search in given
     ]
+    plain += ["/queues", "/limits", "/workers", "/schedules", "/chains", "/alerts", "/audit", "/keys", "/metrics"]
+    named = {"a later page of jobs": f"/jobs?after={page.after}", "a group to retry": f"/jobs/confirm?verb=retry&{group}"}
+    named |= {"a job that failed": f"/jobs/{failed.id}", "a job that waits": f"/jobs/{waiting.id}"}
+    named |= {"a job that runs": f"/jobs/{running.id}", "a chain": f"/chains/{chain.id}"}
+    return {path: path for path in plain} | named
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
 """What one server carries: hundreds of remote workers, and hundreds of open pages that nobody reads, on PostgreSQL 18.
 
     ./dev bench serving                        300 workers, 500 pages, about four minutes
-    ./dev bench serving --workers 50 --seconds 5   a short look
+    ./dev bench serving --workers 50 --seconds 5   a short look: it is printed, not written
 
 The server is a process of its own. Workers are simulated, but speak real HTTP over connections of their own, each with its own
 key, as a worker in another language would: they register, claim with a long poll, complete, and beat every two seconds.
 
 First they work at a pace: every job takes as long as `--work` says. What counts is whether beats and claims are answered in
 time, whether any lease lapses, and whether the server's memory stays. Then every worker claims as fast as it can, in turns
-without and with clients that have opened the stream of the dashboard and read nothing of it.
+without and with clients that have opened the stream of the dashboard and read nothing of it: each has logged in with a key of
+its own, as people do, and that key is asked for again as long as the stream is open.
+
+The whole run writes benchmarks/results/serving.json.
 
 Exit code 1: a request was refused, a job was tried twice, or a bound below does not hold.
 """
@@ -35,8 +38,9 @@ import asyncpg
 import httpx2
 from uuid_utils.compat import uuid7
 
-from benchmarks.commands import at_least_one, tell
+from benchmarks.commands import JSON_HELP, at_least_one, destination, is_whole, keep, report_of, tell, this_run
 from benchmarks.machine import this_machine
+from benchmarks.results import Reading
 from benchmarks.servers import Servers
 from holdfast import connect
 from holdfast.core.job import NewJob
@@ -46,6 +50,7 @@ from holdfast.store.port import Key, Role
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
+    from benchmarks.results import Better
     from holdfast.store.port import Store
 
 SECRET: Final = "a secret of the benchmarks"
@@ -208,17 +213,24 @@ async def stocked(store: Store) -> None:
             await asyncio.sleep(0.2)
 
 
+async def logged_in(port: int, keys: Sequence[str]) -> list[str]:
+    """Log in with each key; returns the cookie of each session."""
+    cookies = []
+    for key in keys:
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            answer = await client.post("/login", data={"secret": key}, headers={"origin": f"http://127.0.0.1:{port}"})
+            assert not answer.is_error, answer.text
+            cookies.append("; ".join(f"{name}={value}" for name, value in client.cookies.items()))
+    return cookies
+
+
 @asynccontextmanager
-async def stalled(port: int, clients: int) -> AsyncIterator[None]:
-    """Have so many clients open the stream of the dashboard, and read nothing."""
+async def stalled(port: int, cookies: Sequence[str]) -> AsyncIterator[None]:
+    """Have a client for each session open the stream of the dashboard, and read nothing."""
     sockets: list[socket.socket] = []
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-        answer = await client.post("/login", data={"secret": SECRET}, headers={"origin": f"http://127.0.0.1:{port}"})
-        assert not answer.is_error, answer.text
-        cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
-    request = f"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n\r\n".encode()
     try:
-        for _ in range(clients):
+        for cookie in cookies:
+            request = f"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n\r\n".encode()
             one = socket.socket()
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             one.setblocking(False)  # noqa: FBT003
@@ -271,32 +283,55 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--work", type=float, default=5.0, help="seconds that a job takes in it (default: %(default)s)")
     parser.add_argument("--rounds", type=at_least_one, default=3, help="turns without and with clients (default: %(default)s)")
     parser.add_argument("--turn", type=at_least_one, default=15, help="seconds of a turn (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--json", type=Path, help=JSON_HELP)
     options = parser.parse_args(arguments)
+    as_usual = options.work == parser.get_default("work")
+    whole = as_usual and is_whole(parser, options, "workers", "pages", "seconds", "rounds", "turn")
+    path, run = destination("serving", options.json, whole=whole), this_run("serving", arguments)
     with Servers() as servers:
         servers.start({"postgres"})
         with servers.fresh("postgres") as place:
             found = asyncio.run(measured(place.url, options))
-    print(f"one server, PostgreSQL 18, {this_machine()}")
-    for name, value in found.items():
-        print(f"{name:58} {value}")
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2))
-    wrong = [name for name, value in found.items() if name.startswith("holds: ") and not value]
+        machine = this_machine(servers.versions(), servers.settings())
+    print(f"one server, PostgreSQL 18, {options.workers} workers, {options.pages} pages that nobody reads")
+    for one in found.readings:
+        print(f"{one.work:52} {one.round:2} {one.value:10.1f} {one.unit}")
+    for text in found.refused[:1]:
+        print(f"the first request that was refused: {text}")
+    keep(report_of("serving", run, machine, found.readings), path)
+    wrong = [name for name, holds in found.holds.items() if not holds]
     for name in wrong:
-        tell(f"does not hold: {name.removeprefix('holds: ')}")
+        tell(f"does not hold: {name}")
     return 1 if wrong else 0
 
 
-async def measured(url: str, options: argparse.Namespace) -> dict[str, Any]:
+@dataclass
+class Found:
+    """What was measured, and which bounds hold."""
+
+    workers: int
+    pages: int
+    readings: list[Reading] = field(default_factory=list)
+    holds: dict[str, bool] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+    def add(self, work: str, value: float, unit: str, better: Better = "lower", number: int = 0) -> None:
+        """Add a figure of one round."""
+        extra: dict[str, float | str] = {"workers": self.workers, "pages": self.pages}
+        self.readings.append(Reading("holdfast_postgres", f"serving: {work}", number, value, unit, better, extra))
+
+
+async def measured(url: str, options: argparse.Namespace) -> Found:
     """Return all figures, in the order in which they are told."""
-    found: dict[str, Any] = {"workers": options.workers, "pages that nobody reads": options.pages}
+    found = Found(options.workers, options.pages)
     async with AsyncExitStack() as stack:
         store = connect(url)
         await store.open()
         stack.push_async_callback(store.close)
-        keys = [await a_key(store, number) for number in range(options.workers)]
+        keys = [await a_key(store, f"sim-{number}", Role.WORKER) for number in range(options.workers)]
+        readers = [await a_key(store, f"reader-{number}", Role.VIEWER) for number in range(options.pages)]
         pid, port = stack.enter_context(served(url))
+        cookies = await logged_in(port, readers)
         watcher = await asyncpg.connect(url)
         stack.push_async_callback(watcher.close)
         stocking = asyncio.create_task(stocked(store))
@@ -305,64 +340,57 @@ async def measured(url: str, options: argparse.Namespace) -> dict[str, Any]:
         tell(f"{options.workers} workers, every job takes {options.work:g} s")
         samples: list[float] = []
         seen, took = await load.run(options.seconds, options.work, samples)
-        found |= paced(seen, took, samples)
+        paced(found, seen, took, samples)
         rates: dict[bool, list[float]] = {False: [], True: []}
-        grown: list[float] = []
         opened: list[int] = []
-        again, refused = seen.again, list(seen.refused)
+        again = seen.again
+        found.refused += seen.refused
         for turn in range(options.rounds):
             for watched in (False, True) if turn % 2 == 0 else (True, False):
                 before, lines = resident(pid), await sessions(watcher)
-                async with stalled(port, options.pages if watched else 0):
+                async with stalled(port, cookies if watched else ()):
                     tell(f"as fast as they can, {'with' if watched else 'without'} {options.pages} clients that read nothing")
                     seen, took = await load.run(options.turn, 0.0)
-                    rates[watched].append(seen.claimed / took)
+                    rate = seen.claimed / took
+                    rates[watched].append(rate)
+                    beside = "beside clients that read nothing" if watched else "alone"
+                    found.add(f"claims, {beside}", rate, "claims/s", "higher", turn)
                     if watched:
-                        grown.append(resident(pid) - before)
                         opened.append(await sessions(watcher) - lines)
+                        found.add("memory that these clients cost", resident(pid) - before, "MB", number=turn)
+                        found.add("database connections that they cost", opened[-1], "", number=turn)
                 again += seen.again
-                refused += seen.refused
+                found.refused += seen.refused
     ratio = statistics.median(rates[False]) / statistics.median(rates[True])
-    found["claims a second, alone"] = " ".join(f"{rate:.0f}" for rate in rates[False])
-    found["claims a second, beside clients that read nothing"] = " ".join(f"{rate:.0f}" for rate in rates[True])
-    found["ratio of the medians"] = round(ratio, 2)
-    found["memory that these clients cost, MB"] = " ".join(f"{one:.1f}" for one in grown)
-    found["database connections that they cost"] = " ".join(str(one) for one in opened)
-    found["jobs that were tried again"] = again
-    found["requests refused"] = len(refused)
-    if refused:
-        found["the first of them"] = refused[0]
-    found["holds: claims within 1.5x"] = ratio <= MOST_SLOWER
-    found["holds: no database connection for a page"] = max(opened) < LOADS
-    found["holds: nothing tried twice, nothing refused"] = not again and not refused
+    found.add("claims alone to those beside clients", ratio, "")
+    found.add("jobs that were tried again", again, "")
+    found.add("requests refused", len(found.refused), "")
+    found.holds["claims within 1.5x"] = ratio <= MOST_SLOWER
+    found.holds["no database connection for a page"] = max(opened) < LOADS
+    found.holds["nothing tried twice, nothing refused"] = not again and not found.refused
     return found
 
 
-def paced(seen: Seen, took: float, samples: Sequence[float]) -> dict[str, Any]:
-    """Return the figures of the first run."""
+def paced(found: Found, seen: Seen, took: float, samples: Sequence[float]) -> None:
+    """Add the figures of the first run."""
     beats, claims = sorted(seen.beats), sorted(seen.claims)
     early = statistics.median(samples[len(samples) // 10 : len(samples) // 5 + 1])
     late = statistics.median(samples[-max(1, len(samples) // 10) :])
-    return {
-        "paced: jobs a second": round(seen.completed / took, 1),
-        "paced: beats a second": round(len(beats) / took, 1),
-        "paced: beat answered in, ms (p50 p99 max)": milliseconds(beats),
-        "paced: claim answered in, ms (p50 p99 max)": milliseconds(claims),
-        "paced: memory early and late, MB": f"{early:.1f} {late:.1f}",
-        "holds: beats in time": beats[int(0.99 * len(beats))] <= LATEST_BEAT,
-        "holds: memory flat": late <= MOST_GROWN * early,
-    }
+    found.add("jobs, paced", seen.completed / took, "jobs/s", "higher")
+    found.add("beats, paced", len(beats) / took, "beats/s", "higher")
+    for what, times in (("beat", beats), ("claim", claims)):
+        for of, at in (("p50", len(times) // 2), ("p99", int(0.99 * len(times))), ("longest", -1)):
+            found.add(f"{what} answered, paced, {of}", 1000 * times[at], "ms")
+    found.add("memory, early", early, "MB")
+    found.add("memory, late", late, "MB")
+    found.holds["beats in time"] = beats[int(0.99 * len(beats))] <= LATEST_BEAT
+    found.holds["memory flat"] = late <= MOST_GROWN * early
 
 
-def milliseconds(times: Sequence[float]) -> str:
-    """Return the middle, the 99th of a hundred, and the longest."""
-    return " ".join(f"{1000 * times[at]:.1f}" for at in (len(times) // 2, int(0.99 * len(times)), -1))
-
-
-async def a_key(store: Store, number: int) -> str:
-    """Keep a fresh key of a worker, and return it."""
+async def a_key(store: Store, name: str, role: Role) -> str:
+    """Keep a fresh key, and return it."""
     text, key_id = new_key()
-    await store.add_key(Key(id=key_id, name=f"sim-{number}", role=Role.WORKER, digest=digest(text)))
+    await store.add_key(Key(id=key_id, name=name, role=role, digest=digest(text)))
     return text
 
 

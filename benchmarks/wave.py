@@ -1,6 +1,8 @@
 """A wave of jobs over a manager with its own settings, drawn: what waits, and how many workers there are.
 
 python -m benchmarks.wave [URL]      the store; a SQLite file that is thrown away unless one is named
+
+A chart for each kind of store goes into docs/images; docs/guides/scale-workers.md shows them, and the counts that are printed.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.store.port import Store
 
 ROOT: Final = Path(__file__).parents[1]
-CHART: Final = ROOT / "docs" / "images" / "scaling-wave.svg"
+CHARTS: Final = ROOT / "docs" / "images"
 URL_VARIABLE: Final = "WAVE_URL"
 JOBS: Final = 2_000
 SECONDS: Final = 1.0
@@ -45,6 +48,28 @@ app = Holdfast(os.environ.get(URL_VARIABLE, "memory://"))
 async def nap(seconds: float) -> None:
     """Take a slot for so long."""
     await asyncio.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """What came of it."""
+
+    looks: list[Look]
+    decisions: list[tuple[int, str]]
+    """How many workers there should be, and why, oldest first."""
+    attempts: list[int]
+    """Of each job."""
+
+    def told(self) -> str:
+        """Sum it up: nothing may be lost, interrupted or tried again because of scaling, and it must not swing."""
+        numbers = [number for number, _ in self.decisions]
+        steps = [after - before for before, after in pairwise(numbers) if after != before]
+        turns = sum((one > 0) != (other > 0) for one, other in pairwise(steps))
+        spent = sum(self.attempts) - len(self.attempts)
+        return (
+            f"{len(self.attempts):,} jobs, {spent} attempts beyond the first; {len(steps)} changes of the number, from "
+            f"{numbers[0]} to {max(numbers)} and back to {numbers[-1]}, {turns} change(s) of direction"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +99,20 @@ def main() -> None:
         ]
         manager = subprocess.Popen([*command, *options], cwd=ROOT, env={**os.environ, URL_VARIABLE: url})
         try:
-            looks, reasons, attempts = asyncio.run(_wave(url))
+            wave = asyncio.run(_wave(url))
         finally:
             manager.terminate()
             manager.wait()
-    for reason in reasons:
+    for _, reason in wave.decisions:
         print(reason)
-    print(f"attempts of all jobs: {attempts}")
-    CHART.write_text(_drawn(looks), encoding="utf-8")
-    print(f"wrote {CHART.relative_to(ROOT)}")
+    print(wave.told())
+    store = "SQLite" if url.startswith("sqlite") else "PostgreSQL"
+    chart = CHARTS / f"scaling-wave-{store.lower()}.svg"
+    chart.write_text(_drawn(wave.looks, store), encoding="utf-8")
+    print(f"wrote {chart.relative_to(ROOT)}")
 
 
-async def _wave(url: str) -> tuple[list[Look], list[str], set[int]]:
+async def _wave(url: str) -> Wave:
     """Wait for the workers, make the wave, and look until it is over and the workers are gone again."""
     with app.override(url):
         async with app:
@@ -98,8 +125,9 @@ async def _wave(url: str) -> tuple[list[Look], list[str], set[int]]:
             end = watch.looks[-1].at + CALM
             await watch.until(lambda look: look.at >= end)
             jobs = await watch.store.get([handle.id for handle in handles])
-            reasons = await watch.store.audits(limit=100, action=Action.SCALE)
-            return watch.looks, [line.detail for line in reversed(reasons)], {job.attempt for job in jobs if job is not None}
+            lines = await watch.store.audits(limit=100, action=Action.SCALE)
+            decisions = [(int(line.targets[0].split()[0]), line.detail) for line in reversed(lines)]
+            return Wave(watch.looks, decisions, [job.attempt for job in jobs if job is not None])
 
 
 @dataclass(slots=True)
@@ -122,9 +150,9 @@ class Watch:
             await asyncio.sleep(LOOK)
 
 
-def _drawn(looks: list[Look]) -> str:
+def _drawn(looks: list[Look], store: str) -> str:
     return lines(
-        f"A wave of {JOBS:,} jobs of {SECONDS:g} s over {LEAST} to {MOST} workers of {SLOTS} slots",
+        f"A wave of {JOBS:,} jobs of {SECONDS:g} s over {LEAST} to {MOST} workers of {SLOTS} slots, on {store}",
         "A decision every second, a waiting target of 5 s, and 30 s of calm before a worker goes",
         [
             Line("workers", tuple((look.at, float(look.workers)) for look in looks)),

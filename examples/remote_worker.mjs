@@ -88,7 +88,9 @@ async function heartbeat(worker) {
   }
 }
 
-const { id: worker } = await ask("POST", "/workers", { name: `node-${process.pid}`, slots: SLOTS, version: process.version });
+const capabilities = (process.env.HOLDFAST_CAPABILITIES ?? "").split(",").filter(Boolean); // what jobs may require
+const introduction = { name: `node-${process.pid}`, slots: SLOTS, version: process.version, capabilities };
+const { id: worker } = await ask("POST", "/workers", introduction);
 console.log(`worker ${worker} on ${server}: ${Object.keys(tasks).join(", ")}`);
 for (const name of ["SIGTERM", "SIGINT"]) process.on(name, () => { stopping = true; });
 const beating = heartbeat(worker);

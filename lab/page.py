@@ -1,4 +1,4 @@
-"""The generated parts of `docs/reliability.md`: which tests prove which row of the catalogue, and what the last soaks gave.
+"""The generated parts of `docs/reliability.md`: which tests prove which row, when the long forms ran, what the soaks gave.
 
 `python -m lab.page` writes them; with `--check` it only tells whether they are stale. Either fails when no long run that
 balanced is there to tell of.
@@ -20,6 +20,8 @@ ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "reliability.md"
 SOAKS: Final = ROOT / "lab" / "results"
 """What `./dev soak --json` wrote, one file for each run that the page tells of."""
+NIGHTLY: Final = SOAKS / "long.json"
+"""What came of tests that `./dev test` leaves out, written by hand after a run: the command, and what it ended with."""
 LONG: Final = 30 * 60
 """Seconds of the run on PostgreSQL that the page must be able to tell of."""
 STALE_WRITES: Final = ": stale writes"
@@ -50,6 +52,16 @@ def rows() -> str:
         row = ROWS[key]
         files = ", ".join(f"`{path.relative_to(ROOT / 'tests')}`{'*' if needs_machine(path) else ''}" for path in paths)
         lines.append(f"| {key} | {row.fault} | {row.holds} | {files} |")
+    return "\n".join(lines)
+
+
+def long_forms(file: Path = NIGHTLY) -> str:
+    """Return when tests ran that are not part of every run, and what came of it."""
+    lines = ["| date | commit | command | rows | what | passed | failed | took |", "|---|---|---|---|---|---|---|---|"]
+    for run in json.loads(file.read_text()):
+        took = f"{run['seconds'] // 60} min {run['seconds'] % 60} s"
+        told = (run["made"], run["commit"], f"`{run['command']}`", ", ".join(run["rows"]), run["what"])
+        lines.append(f"| {' | '.join(told)} | {run['passed']} | {run['failed']} | {took} |")
     return "\n".join(lines)
 
 
@@ -128,7 +140,7 @@ def _by_rows(one: tuple[str, dict[str, Any]]) -> tuple[bool, list[tuple[int, str
 
 def written(page: str) -> str:
     """Return the page with the parts of today."""
-    for name, part in (("rows", rows()), ("soaks", soaks())):
+    for name, part in (("rows", rows()), ("long", long_forms()), ("soaks", soaks())):
         begin, end = f"<!-- {name}: written by ./dev docs -->", f"<!-- end of {name} -->"
         before, _, rest = page.partition(begin)
         page = f"{before}{begin}\n\n{part}\n\n{end}{rest.partition(end)[2]}"

@@ -12,7 +12,9 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
+from holdfast.system import SystemEnvironment
 from tests.support import postgres, rows, spread
+from tests.support.lots import Steady
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,6 +26,20 @@ settings.load_profile("holdfast")
 
 MACHINE = Path(__file__).parent / "faults/machine"
 _left_out = pytest.StashKey[int]()
+
+
+# -- one order --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True, scope="session")
+def steady() -> Iterator[None]:
+    """Among equals whoever was first is first, in the process of the tests: what a test says about order is not to be a lot.
+
+    What is about lots has an environment of its own (`tests.support.lots`); processes that tests start draw as any does.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SystemEnvironment, "lot", Steady.lot)
+        yield
 
 
 # -- slow tests ------------------------------------------------------------------------------------------------------------

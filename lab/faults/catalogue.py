@@ -98,6 +98,11 @@ ROWS: Final = dict(
         _row("34", "cancel, delete or retry against claim or outcome", "exactly one wins"),
         _row("35", "races for a unique key", "at most one live job has it"),
         _row("36", "limits while workers fetch ahead", "never more at once than allowed"),
+        _row(
+            "38",
+            "200 workers meet a store that comes back, or comes and goes",
+            "they ask one after the other, workers do not come and go with it, and no failure is counted",
+        ),
         _row("39", "a backlog of millions, and low priorities behind it", "claims stay as quick, and nobody waits for ever"),
         _row(
             "41",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 from collections import deque
 from contextvars import ContextVar
@@ -46,6 +47,8 @@ class NodeEnvironment:
         self._node = node
         self._world = node.world
         self._rng = node.world.rng
+        self._lots = random.Random(f"{node.world.seed} {node.name} {node.life}")
+        """Apart from all else that is drawn: whose turn it is says nothing about what goes wrong."""
         self._base = node.world.rng.uniform(10.0, 1e6)
         """When this machine was started: monotonic clocks of two machines have nothing in common."""
         self._last_id = 0
@@ -69,6 +72,10 @@ class NodeEnvironment:
     def random(self) -> float:
         """Return a number in [0, 1)."""
         return self._rng.random()
+
+    def lot(self) -> float:
+        """Return a number in [0, 1) that decides whose turn it is among equals."""
+        return self._lots.random()
 
     def token(self) -> UUID:
         """Return a fresh secret."""

@@ -143,6 +143,7 @@ class World:
     def __init__(self, seed: int, owner: object) -> None:
         self.owner = owner
         """Whose world it is: what runs in it finds the rest from there."""
+        self.seed = seed
         self.rng = random.Random(seed)
         self.time = 0.0
         self.step_of_clock = 0.0

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         TransactionTooLong,
         UnknownWorker,
     )
-    from holdfast.store.port import BlockerView, ChainPage, ChainView, EventView, JobView, LimitView, LogView, Retention
+    from holdfast.store.port import Action, BlockerView, ChainPage, ChainView, EventView, JobView, LimitView, LogView, Retention
     from holdfast.tasks.bound import Call
     from holdfast.tasks.chain import Chain
     from holdfast.tasks.command import Command, CommandResult
@@ -62,6 +62,7 @@ _HOMES = {
     "LimitRule": "core.limits",
     "Retry": "core.retry",
     "State": "core.states",
+    "Action": "store.port",
     "BlockerView": "store.port",
     "ChainPage": "store.port",
     "ChainView": "store.port",
@@ -90,6 +91,7 @@ plugins and `--help` do it, costs next to nothing."""
 __all__ = [
     "AbortReason",
     "Aborted",
+    "Action",
     "BadArgs",
     "BadJob",
     "BadResult",

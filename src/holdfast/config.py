@@ -35,6 +35,7 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 DISPATCH: Final = ("database", "redis", "hybrid")
 LOG_FORMATS: Final = ("console", "json")
 DAY: Final = 86_400.0
+LEAST_BODY: Final = 2 * 2**20
 SECRETS: Final = frozenset({"key", "admin_secret"})
 """Settings that are never shown."""
 
@@ -46,7 +47,8 @@ _IN_UNITS: Final = {
 """What the table about workers says in a unit of its own: the setting that it is, and its unit in seconds."""
 _OF_WORKERS: Final = (
     *("default_count", "max_count", "waiting_target", "scale_down_after", "max_jobs", "max_memory"),
-    *("concurrency", "prefetch", "queues", "capabilities", "poll", "lease", "scale_interval", "shutdown_timeout"),
+    *("concurrency", "prefetch", "retry_share", "queues", "capabilities"),
+    *("poll", "lease", "scale_interval", "shutdown_timeout"),
 )
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
@@ -76,6 +78,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The queues a worker serves; `None`: all."""
     prefetch: int = 0
     """Jobs a worker may hold beyond its slots."""
+    retry_share: float = 0.2
+    """The share of a worker's claims that look for retries first."""
     capabilities: tuple[str, ...] | None = None
     """What a worker has that some jobs require; `None`: nothing in particular."""
     poll: float | None = None
@@ -127,6 +131,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a server's cookies are for HTTPS alone."""
     redact: tuple[str, ...] = ()
     """Names of fields of args and results that the dashboard never shows, besides those that look like secrets."""
+    key_rate: int = 1000
+    """Requests a second that one key may make of a server."""
+    failure_rate: int = 10
+    """Refused logins and keys a minute from one address, after which it has to wait."""
+    body_limit: int = 2 * 2**20
+    """Bytes that a request to a server may have."""
+    longest_poll: float = 30.0
+    """Seconds that a claim may wait for jobs at a server."""
+    page_timeout: float = 5.0
+    """Seconds that a statement may take for a page of a server."""
 
     @property
     def retention(self) -> Retention:
@@ -158,9 +172,16 @@ class Loaded:
 
 
 def load(
-    flags: Mapping[str, object] | None = None, *, folder: Path | None = None, environment: Mapping[str, str] | None = None
+    flags: Mapping[str, object] | None = None,
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    spelled: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read the settings. `flags` holds those given on the command line (`None`: not given); raises `BadSetting`."""
+    """Read the settings. `flags` holds those given on the command line (`None`: not given); raises `BadSetting`.
+
+    `spelled` names the flags that are not called as their settings are.
+    """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(_READERS, "default")
     file, table = _read_file(folder or Path())
@@ -170,7 +191,7 @@ def load(
         values[name], origins[name] = _read(name, text, origin), origin
     for name, given in (flags or {}).items():
         if given is not None:
-            origin = f"--{name.replace('_', '-')}"
+            origin = (spelled or {}).get(name, f"--{name.replace('_', '-')}")
             values[name], origins[name] = _read(name, given, origin), "flag"
     return Loaded(Settings(**values), origins, file)
 
@@ -436,6 +457,23 @@ def _some_time(value: object) -> float:
     return seconds
 
 
+def _share(value: object) -> float:
+    try:
+        found = float(value)  # type: ignore[arg-type]  # what is none is told below
+    except (TypeError, ValueError):
+        found = -1.0
+    if isinstance(value, bool) or not 0 <= found <= 1:
+        raise ValueError(f"must be from 0 to 1, not {value!r}")
+    return found
+
+
+def _body(value: object) -> int:
+    # workers send batches of 1 MiB, and a result may have as much: one that is refused could never be written
+    if (found := size(value)) < LEAST_BODY:
+        raise ValueError(f"must be at least 2MiB, for a worker sends as much at once, not {value!r}")
+    return found
+
+
 def _retention(value: object) -> float | None:
     if value == "never":
         return None
@@ -475,6 +513,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "concurrency": _whole(1),
     "queues": _names("names no queue: leave it out to serve all"),
     "prefetch": _whole(0),
+    "retry_share": _share,
     "capabilities": _names("names no capability: leave it out"),
     "poll": _some_time,
     "lease": _some_time,
@@ -503,6 +542,11 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "prefix": path_prefix,
     "secure_cookies": _yes_or_no,
     "redact": _names("names no field: leave it out"),
+    "key_rate": _whole(1),
+    "failure_rate": _whole(1),
+    "body_limit": _body,
+    "longest_poll": _seconds,
+    "page_timeout": _some_time,
 }
 
 

@@ -72,7 +72,7 @@ class Adapters:
     def store(self) -> Store:
         """Return a handle on the store, not yet opened."""
         if self.remote:
-            return connect(self.url, key=self._server_key())
+            return connect(self.url, environment=self._world, key=self._server_key())
         if _scheme(self.url) == "memory":
             from holdfast.store.memory import MemoryStore  # noqa: PLC0415  adapters load on demand
 
@@ -199,7 +199,7 @@ def connect(url: str, *, create: bool = True, environment: Environment | None = 
         from holdfast.config import configured_key  # noqa: PLC0415  where no key is given
         from holdfast.store.http import HttpStore  # noqa: PLC0415  adapters load on demand; tells of a missing extra
 
-        return HttpStore(url, configured_key(url) if key is None else key)
+        return HttpStore(url, configured_key(url) if key is None else key, world)
     from holdfast.store.postgres import PostgresStore  # noqa: PLC0415  adapters load on demand; tells of a missing extra
 
     database, schema, prepare = postgres_parts(url)

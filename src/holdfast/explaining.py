@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from holdfast.core.limits import LimitName
+    from holdfast.core.limits import LimitName, LimitRule
     from holdfast.store.port import (
         AttemptView,
         ChainView,
@@ -124,7 +124,8 @@ def reasons(situation: Situation) -> list[Reason]:
 def _ended(situation: Situation) -> Reason:
     view = situation.view
     how = f" with {view.error.code}: {view.error.message}" if view.error is not None else ""
-    after = f"after {view.attempt} attempt(s) and {view.failures} failure(s)" if view.attempt else "without ever having run"
+    tried = f"after {_many(view.attempt, 'attempt')} and {_many(view.failures, 'failure')}"
+    after = tried if view.attempt else "without ever having run"
     at = situation.moment(view.finished_at) if view.finished_at is not None else "?"
     return Reason(
         code="ended", text=f"it has {view.state}{how}, {after}, at {at}", fix=f"to run it again: holdfast jobs retry {view.id}"
@@ -217,6 +218,10 @@ def counted(states: Sequence[State | None]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.most_common())
 
 
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def _scheduled(situation: Situation) -> Reason:
     view, last, due = situation.view, situation.last, situation.view.run_at
     left = (due - situation.now).total_seconds() if due is not None else 0.0
@@ -224,7 +229,7 @@ def _scheduled(situation: Situation) -> Reason:
     at = f"{situation.moment(due)} (in {span(left)})" if due is not None and left > 0 else "now"
     if view.failures:
         budget = view.policy.retry.max_attempts or "endlessly many"
-        text = f"it failed {view.failures} time(s) of {budget} and is tried again at {at}{how}"
+        text = f"it failed {_many(view.failures, 'time')} of {budget} and is tried again at {at}{how}"
         return Reason(code="retrying", text=text, fix=f"see what went wrong: holdfast jobs show {view.id}")
     if left <= 0:
         return Reason(
@@ -276,12 +281,18 @@ def _throttled(situation: Situation, limit: LimitView) -> Reason:
     change = f"holdfast limits set {chosen(limit.name)}"
     if rule is not None and rule.most is not None and limit.running >= rule.most:
         running = f"{limit.running} of {rule.most} run" if rule.most else "it lets none run"
-        fix = f"wait until one ends, or raise it: {change} --most {max(1, rule.most * 2)}"
+        fix = f"wait until one ends, or raise it: {change} --most {max(1, rule.most * 2)}{_kept(rule, but='most')}"
         return Reason(code="throttled", text=f"the limit of its {named(limit.name)} is used up: {running}{by}", fix=fix)
     left = 0.0 if room is None else room.again(situation.view.policy.cost)
     rate = "" if rule is None or rule.rate is None else f" of {rate_text(rule.rate)}"
     text = f"the rate{rate} of its {named(limit.name)} is used up: there is room in about {span(left)}{by}"
-    return Reason(code="throttled", text=text, fix=f"wait, or raise it: {change} --rate N")
+    return Reason(code="throttled", text=text, fix=f"wait, or raise it: {change} --rate N{_kept(rule, but='rate')}")
+
+
+def _kept(rule: LimitRule | None, *, but: str) -> str:
+    """Return what else is to be said again, as setting a limit sets the whole of it."""
+    said = {} if rule is None else {name: getattr(rule, name) for name in rule.__struct_fields__ if name != but}
+    return "".join(f" --{name} {value:.15g}" for name, value in said.items() if value is not None)
 
 
 def _by(who: str) -> str:
@@ -330,7 +341,7 @@ def _served(situation: Situation) -> list[Reason]:
         return [
             Reason(
                 code="unknown_task",
-                text=f"none of the {len(live)} live worker(s) knows the task {view.task!r}",
+                text=f"no live worker knows the task {view.task!r} ({len(live):,} in all)",
                 fix="start a worker with the app that declares it, or correct the name: holdfast worker MODULE:APP; "
                 f"if it waits for somebody: holdfast jobs complete {view.id} RESULT",
             )
@@ -340,7 +351,7 @@ def _served(situation: Situation) -> list[Reason]:
         return [
             Reason(
                 code="unserved_queue",
-                text=f"none of the {len(knowing)} live worker(s) that know the task serves the queue {view.queue!r}",
+                text=f"no live worker that knows the task ({len(knowing):,} in all) serves the queue {view.queue!r}",
                 fix=f"start one that does: holdfast worker MODULE:APP --queues {view.queue}",
             )
         ]
@@ -349,7 +360,7 @@ def _served(situation: Situation) -> list[Reason]:
         return [
             Reason(
                 code="missing_capability",
-                text=f"none of the {len(serving)} live worker(s) that serve it has {', '.join(view.requires)}",
+                text=f"no live worker that serves it has {', '.join(view.requires)} ({len(serving):,} in all)",
                 fix=f"start one that has: holdfast worker MODULE:APP --capabilities {','.join(view.requires)}",
             )
         ]
@@ -358,7 +369,7 @@ def _served(situation: Situation) -> list[Reason]:
         return [
             Reason(
                 code="draining",
-                text=f"the {len(able)} worker(s) that could run it drain: they finish what they run and claim nothing more",
+                text=f"every worker that could run it drains ({len(able)}): it finishes what it runs and claims nothing more",
                 fix="start another: holdfast worker MODULE:APP, or let one go on: holdfast workers enable ID",
             )
         ]
@@ -372,7 +383,7 @@ def _busy(situation: Situation, able: Sequence[WorkerView]) -> list[Reason]:
     ahead = max(0, situation.stats.count(State.READY, queue=view.queue) - 1)
     silent = all(_silence(one, situation.now) > SILENT for one in able)
     if silent:
-        text = f"the {len(able)} worker(s) that could run it have given no sign of life for more than {SILENT:g} s"
+        text = f"every worker that could run it ({len(able)}) has given no sign of life for more than {SILENT:g} s"
         return [
             Reason(
                 code="silent_workers", text=text, fix="look whether they still run; start another: holdfast worker MODULE:APP"
@@ -381,13 +392,17 @@ def _busy(situation: Situation, able: Sequence[WorkerView]) -> list[Reason]:
     slots = sum(one.worker.slots for one in able)
     if all(one.state is WorkerState.BUSY for one in able):
         text = (
-            f"all {slots} slot(s) of the {len(able)} worker(s) that could run it are busy; up to {ahead} job(s) are ahead of it"
+            f"every worker that could run it is busy ({_many(slots, 'slot')} of {_many(len(able), 'worker')}); "
+            f"ahead of it: up to {_many(ahead, 'job')}"
         )
         return [Reason(code="busy", text=text, fix="wait, or start another worker, or give it a higher --priority")]
     if preferred := _preferred(situation, able):
         return [preferred]
     free = slots - sum(one.running for one in able)
-    text = f"nothing holds it back: {free} slot(s) are free, up to {ahead} job(s) are ahead of it; it should start any moment"
+    text = (
+        f"nothing holds it back: {_many(free, 'slot')} {'is' if free == 1 else 'are'} free; "
+        f"ahead of it: up to {_many(ahead, 'job')}; it should start any moment"
+    )
     return [Reason(code="next", text=text)]
 
 

@@ -135,6 +135,10 @@ class SystemEnvironment:
         """Return a number in [0, 1)."""
         return random.random()  # noqa: S311  jitter, not a secret
 
+    def lot(self) -> float:
+        """Return a number in [0, 1) that decides whose turn it is among equals."""
+        return random.random()  # noqa: S311  as above
+
     def token(self) -> UUID:
         """Return a fresh secret."""
         return uuid4()

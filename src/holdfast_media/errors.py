@@ -37,6 +37,7 @@ ENCODE_STALLED: Final = "ENCODE_STALLED"
 ENCODE_TIMEOUT: Final = "ENCODE_TIMEOUT"
 OUTPUT_EMPTY: Final = "OUTPUT_EMPTY"
 OUTPUT_MISMATCH: Final = "OUTPUT_MISMATCH"
+CHUNK_LOST: Final = "CHUNK_LOST"
 # -- clips, storage and what lies upstream ---------------------------------------------------------------------------------
 STORAGE_UPLOAD_FAILED: Final = "STORAGE_UPLOAD_FAILED"
 STORAGE_READ_FAILED: Final = "STORAGE_READ_FAILED"
@@ -83,20 +84,23 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
         INPUT_NO_MEDIA: Code(retryable=False, meaning="a container without a usable picture or sound"),
         INPUT_TRUNCATED: Code(retryable=False, meaning="the file ends before what its header promises"),
         INPUT_DAMAGED: Code(retryable=False, meaning="parts of the file do not decode"),
-        INPUT_TOO_LARGE: Code(retryable=False, meaning="the picture is larger than what is accepted"),
+        INPUT_TOO_LARGE: Code(retryable=False, meaning="the picture is larger, or takes more memory, than what is accepted"),
         INPUT_CHANGED: Code(retryable=False, meaning="the file is not the one that was probed"),
         LADDER_INVALID: Code(retryable=False, meaning="a ladder file that cannot be used"),
         PLAN_INVALID: Code(retryable=False, meaning="chunk or segment lengths that cannot be used"),
         FFMPEG_MISSING: Code(retryable=False, meaning="no ffmpeg on this machine"),
         FFMPEG_UNSUITABLE: Code(retryable=False, meaning="this ffmpeg lacks an encoder that is needed"),
         DISK_FULL: Code(retryable=True, meaning="no space left where the output goes"),
-        PROBE_FAILED: Code(retryable=True, meaning="the reading process could not be started or was killed from outside"),
+        PROBE_FAILED: Code(
+            retryable=True, meaning="the reading process could not start, was killed from outside, or not done in time"
+        ),
         ENCODE_FAILED: Code(retryable=False, meaning="ffmpeg ended with an error that is not the input's"),
         ENCODE_KILLED: Code(retryable=True, meaning="ffmpeg was ended by a signal, as by the kernel short of memory"),
         ENCODE_STALLED: Code(retryable=True, meaning="ffmpeg stood still and was killed"),
         ENCODE_TIMEOUT: Code(retryable=True, meaning="ffmpeg took longer than it may and was killed"),
         OUTPUT_EMPTY: Code(retryable=True, meaning="ffmpeg ended well and left nothing"),
         OUTPUT_MISMATCH: Code(retryable=True, meaning="the output has other frames, or another length, than the source"),
+        CHUNK_LOST: Code(retryable=False, meaning="an encoded chunk was missing or damaged, and the one made in its place too"),
         STORAGE_UPLOAD_FAILED: Code(retryable=True, meaning="the storage did not take the file"),
         STORAGE_READ_FAILED: Code(retryable=True, meaning="the storage did not give the file"),
         CHECKSUM_MISMATCH: Code(retryable=True, meaning="the bytes are not those of the SHA-256"),

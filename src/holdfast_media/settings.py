@@ -34,8 +34,10 @@ class Settings:
 
     storage: str = "media"
     """Where artifacts go: a folder, `s3://bucket/prefix`, or `https://server/…`."""
-    scratch: Path = field(default_factory=lambda: Path(tempfile.gettempdir()) / "holdfast-media")
-    """Where jobs work; one folder for each job and attempt in it."""
+    scratch: Path = field(default_factory=lambda: Path(tempfile.gettempdir()) / f"holdfast-media-{os.getuid()}")
+    """Where jobs work; one folder for each job and attempt in it. Unless it is said: one for each user."""
+    cache: Path | None = None
+    """Where downloads from a storage elsewhere are kept; else in the user's cache folder."""
     ladder: str = "default"
     """The ladder that comes with the package, or the path of a TOML file."""
     chunk_seconds: float = 60.0
@@ -45,7 +47,9 @@ class Settings:
     """`auto`, `x264`, or a family of hardware, which then is preferred."""
     ffmpeg: str | None = None
     threads: int = 0
-    """Of one encode; 0: as many as ffmpeg likes."""
+    """Of one encode; 0: as many as ffmpeg likes, or its share of the processors where others encode on the machine."""
+    together: bool = True
+    """Whether a chunk is encoded in all qualities at once: the source is decoded once then, and nothing plays early."""
     stall_after: float = 60.0
     """Seconds without a frame after which an encode is killed and tried again."""
     attempts: int = 5
@@ -68,6 +72,8 @@ class Settings:
     """Whether a poster and sprite sheets are made."""
     decode: bool = False
     """Whether the last check decodes every frame, and not only counts them."""
+    speech_model: str | None = None
+    """What writes down what is said (extra `speech`): a model of faster-whisper by its name, or a folder with one."""
     queue: str = "media"
     """The queue of what needs the database: prepare, package, finalize, sweep."""
     encode_queue: str = "media-encode"
@@ -217,12 +223,14 @@ def _encoder(value: object) -> str:
 _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "storage": _text,
     "scratch": _folder,
+    "cache": _folder,
     "ladder": _text,
     "chunk_seconds": _some_time,
     "segment_seconds": _whole(1),
     "encoder": _encoder,
     "ffmpeg": _text,
     "threads": _whole(0),
+    "together": _yes_or_no,
     "stall_after": _some_time,
     "attempts": _whole(1),
     "lease": _some_time,
@@ -234,6 +242,7 @@ _READERS: Final[dict[str, Callable[[object], Any]]] = {
     "reserve": _size,
     "pictures": _yes_or_no,
     "decode": _yes_or_no,
+    "speech_model": _text,
     "queue": _text,
     "encode_queue": _text,
     "clip_queue": _text,

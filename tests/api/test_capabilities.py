@@ -35,6 +35,20 @@ async def test_a_job_is_claimed_only_by_a_worker_that_has_what_it_requires(app: 
     assert [attempt.worker for attempt in (await encoding.report()).attempts] == ["able"]
 
 
+async def test_a_worker_finds_out_what_it_has(app: Holdfast) -> None:
+    @app.task(requires={"gpu", "tape"})
+    async def encode() -> None: ...
+
+    @app.capabilities
+    async def found() -> set[str]:
+        return {"gpu"}
+
+    encoding = await encode.enqueue()
+    async with app.worker(name="able", capabilities={"tape"}) as worker:
+        await encoding.result(timeout=WAIT)
+        assert worker.worker.capabilities == ("gpu", "tape")
+
+
 async def test_an_enqueue_may_require_something_else(app: Holdfast) -> None:
     @app.task(requires={"gpu"})
     async def encode() -> None: ...

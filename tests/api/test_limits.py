@@ -198,6 +198,26 @@ def test_a_task_says_each_kind_of_limit_once(memory: Holdfast) -> None:
         async def number() -> None: ...
 
 
+def test_a_job_has_one_cost_for_all_of_its_limits(memory: Holdfast) -> None:
+    with pytest.raises(BadTask, match="2 and 5: a job has one cost"):
+
+        @memory.task(limit=[Limit(rate=9, cost=2), Limit(rate=9, key="{a}", cost=5)])
+        async def two(a: int) -> None: ...
+
+    with pytest.raises(BadTask, match="a function and 5: a job has one cost"):
+
+        @memory.task(limit=[Limit(rate=9, cost=lambda a: a), Limit(rate=9, key="{a}", cost=5)])
+        async def function(a: int) -> None: ...
+
+    @memory.task(limit=[Limit(rate=9, cost=5), Limit(rate=9, key="{a}", cost=5.0)])
+    async def same(a: int) -> None: ...
+
+    @memory.task(limit=[Limit(20), Limit(rate=9, key="{a}", cost=5)])
+    async def once(a: int) -> None: ...
+
+    assert [task.call(1).job.policy.cost for task in (same, once)] == [5.0, 5.0]
+
+
 def test_tasks_that_share_a_scope_say_the_same_of_it(memory: Holdfast) -> None:
     @memory.task(limit=Limit(1, key="{a}", scope="s"))
     async def one(a: int) -> None: ...

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from benchmarks import __main__ as entry
-from benchmarks import bloat, commands, cost, growth, leases, machine, memory
+from benchmarks import bloat, commands, cost, growth, leases, limits, machine, memory
 from benchmarks.contest import Contestant
 from benchmarks.results import Machine, Reading, Report, Run, load, put_together, runs_of, save
 from benchmarks.roster import Roster
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from benchmarks.contest import Stage
 
 MACHINE = Machine(cores=2, memory_bytes=0, processor="", kernel="", python="")
-MEASURED = ("growth", "bloat", "leases", "memory", "cost")
+MEASURED = ("growth", "bloat", "leases", "memory", "limits", "cost")
 
 
 @pytest.fixture
@@ -54,6 +55,9 @@ def quick(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(*_: Any, **__: Any) -> Any:
         return []
 
+    async def no_run(*_: Any) -> limits.Run:
+        return limits.Run(1.0, 2, 50, 0.0)
+
     async def no_counts(*_: Any) -> cost.Phases:
         return {}
 
@@ -61,6 +65,8 @@ def quick(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "measure", nothing)
     monkeypatch.setattr(bloat, "measure", lambda *_: [])
     monkeypatch.setattr(leases, "measure_store", lambda *_: [leases.Held(0, 1.0, 0.0, 0.0, 0.0, 0.0)])
+    monkeypatch.setattr(limits, "measure", no_run)
+    monkeypatch.setattr(Servers, "fresh", lambda *_: nullcontext(SimpleNamespace(url="")))
     monkeypatch.setattr(memory, "measure", lambda *_: ({1_000_000: 50.0}, []))
     monkeypatch.setattr(cost, "PostgresServer", lambda *_, **__: nullcontext(Server()))
     monkeypatch.setattr(cost, "stores", lambda _: nullcontext(dict.fromkeys(cost.STORES)))
@@ -78,6 +84,8 @@ LESS = [
     ("leases", "--leases", "20000"),
     ("leases", "--store", "postgres"),
     ("leases", "--seconds", "20"),
+    ("limits", "--jobs", "2000"),
+    ("limits", "--ms", "100"),
     ("memory", "--jobs", "200000"),
     ("memory", "--store", "sqlite"),
     ("cost", "--store", "memory"),
@@ -357,7 +365,7 @@ def test_full_measures_all_that_the_page_is_made_of(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(entry, "_compare", run)
     monkeypatch.setattr(entry, "_elsewhere", run)
     assert entry.main(["full"]) == 2
-    assert ran == ["peers", "growth", "bloat", "leases", "memory", "cost", "charts", "page"]
+    assert ran == ["peers", "growth", "bloat", "leases", "memory", "limits", "cost", "charts", "page"]
 
 
 # --- for real --------------------------------------------------------------------------------------------------------------

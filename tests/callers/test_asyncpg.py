@@ -13,7 +13,7 @@ from uuid_utils.compat import uuid7
 
 from holdfast.core.job import BlockerPolicy, OnConflict, Policy, Unique
 from holdfast.core.outcome import BLOCKER_FAILED, Continued, Error, Failed, Rescheduled, Stopped, Succeeded, Suspended
-from holdfast.core.states import State
+from holdfast.core.states import Event, State
 from holdfast.errors import BadJob, BadSetting, HoldfastError, KeyBusy, QueueFull, SchemaMissing, StoreUnavailable
 from holdfast.store.port import Answer, ClaimRequest, Enqueue, Settled
 from holdfast.store.postgres import connection as connections
@@ -392,7 +392,7 @@ async def test_the_stores_own_work_does_not_wait_for_open_transactions(world: Wo
 
 
 async def test_whether_it_was_settled_is_told_once_the_transaction_in_doubt_has_ended(world: World) -> None:
-    for end, expected in (("commit", True), ("rollback", False)):
+    for end, expected in (("commit", Event.SUCCEED), ("rollback", None)):
         claimed = await world.running()
         transaction = await world.store.begin()
         await transaction.settle(settlement(claimed, Succeeded()))
@@ -411,7 +411,7 @@ async def test_a_commit_whose_answer_is_lost_is_said_to_be_unknown(world: World)
     await world.store._db.fetch_value("SELECT pg_terminate_backend($1, 10000)", pid)
     with pytest.raises(StoreUnavailable):
         await transaction.commit()
-    assert await world.store.settled(claimed.lease) is False
+    assert await world.store.settled(claimed.lease) is None
     assert await world.settle(claimed, Succeeded()) is Settled.APPLIED
 
 

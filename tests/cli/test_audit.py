@@ -57,7 +57,7 @@ CHANGES: Final[dict[str, tuple[str, list[str], list[Action]]]] = {
     "workers drain": ("workers drain", ["w1"], [Action.DRAIN]),
     "workers revoke": ("workers revoke", ["w1", "--yes"], [Action.REVOKE_WORKER]),
     "keys add": ("keys add", ["ann"], [Action.ADD_KEY]),
-    "keys rotate": ("keys rotate", ["farm"], [Action.ADD_KEY, Action.EXPIRE_KEY]),
+    "keys rotate": ("keys rotate", ["farm"], [Action.ROTATE_KEY]),
     "keys revoke": ("keys revoke", ["farm"], [Action.REVOKE_KEY]),
     "prune": ("prune", ["--failed", "0s", "--canceled", "0s"], [Action.PRUNE]),
 }

@@ -239,6 +239,7 @@ def test_a_worker_of_an_app_without_any_url_says_how_to_give_one(
         (["--concurrency", "0"], "--concurrency: concurrency must be a whole number from 1"),
         (["--concurrency", "many"], "concurrency"),
         (["--prefetch", "-1"], "prefetch must be a whole number from 0"),
+        (["--retry-share", "2"], "retry_share must be from 0 to 1"),
         (["--log-format", "xml"], "must be one of console, json"),
         (["--shutdown-timeout", "soon"], "must be a duration"),
         (["--queues", ","], "names no queue"),

@@ -47,6 +47,9 @@ def test_pyproject_is_read_where_there_is_no_file_of_our_own(tmp_path: Path) -> 
         ("concurrency = true", "concurrency must be a whole number from 1"),
         ("concurrency = 2.5", "concurrency must be a whole number from 1"),
         ("prefetch = -1", "prefetch must be a whole number from 0"),
+        ("retry_share = 1.5", "retry_share must be from 0 to 1"),
+        ("retry_share = true", "retry_share must be from 0 to 1"),
+        ('retry_share = "nan"', "retry_share must be from 0 to 1"),
         ("poll = 0", "poll must be more than 0"),
         ('shutdown_timeout = "soon"', "shutdown_timeout must be a duration"),
         ('log_level = "loud"', "log_level must be one of debug, info"),
@@ -65,6 +68,11 @@ def test_pyproject_is_read_where_there_is_no_file_of_our_own(tmp_path: Path) -> 
         ('secure_cookies = "maybe"', "secure_cookies must be true or false, not 'maybe'"),
         ("redact = 3", "redact must be names such as"),
         ('redact = ","', "redact names no field"),
+        ("key_rate = 0", "key_rate must be a whole number from 1"),
+        ("failure_rate = 0.5", "failure_rate must be a whole number from 1"),
+        ('body_limit = "1MB"', "body_limit must be at least 2MiB"),
+        ("page_timeout = 0", "page_timeout must be more than 0"),
+        ('longest_poll = "long"', "longest_poll must be a duration"),
         ("url = 3", "url must be a text"),
         ("url = ", "holdfast.toml is not valid TOML"),
     ],
@@ -116,6 +124,20 @@ def test_what_the_dashboard_is_told_comes_from_file_environment_and_flags(tmp_pa
     flags = {"prefix": "/flag", "secure_cookies": True, "redact": "card"}
     settings = load(flags, folder=tmp_path, environment=environment).settings
     assert (settings.prefix, settings.secure_cookies, settings.redact) == ("/flag", True, ("card",))
+
+
+def test_how_much_a_server_takes_comes_from_file_environment_and_flags(tmp_path: Path) -> None:
+    def said(flags: dict[str, object], environment: dict[str, str]) -> tuple[object, ...]:
+        settings = load(flags, folder=tmp_path, environment=environment).settings
+        return settings.key_rate, settings.failure_rate, settings.body_limit, settings.longest_poll, settings.page_timeout
+
+    assert said({}, {}) == (1000, 10, 2 * 2**20, 30.0, 5.0)
+    (tmp_path / "holdfast.toml").write_text(
+        'key_rate = 50\nfailure_rate = 3\nbody_limit = "8MiB"\nlongest_poll = "10s"\npage_timeout = "2s"\n'
+    )
+    assert said({}, {}) == (50, 3, 8 * 2**20, 10.0, 2.0)
+    assert said({}, {"HOLDFAST_KEY_RATE": "60", "HOLDFAST_LONGEST_POLL": "5s"}) == (60, 3, 8 * 2**20, 5.0, 2.0)
+    assert said({"key_rate": 70, "body_limit": "9MB"}, {"HOLDFAST_KEY_RATE": "60"}) == (70, 3, 9_000_000, 10.0, 2.0)
 
 
 def test_config_shows_each_value_with_its_origin(

@@ -275,7 +275,7 @@ def test_why_it_is_scheduled_or_retrying_or_will_expire(cli: Cli, shop: Shop) ->
     retrying = shop.enqueue(retry=Retry(max_attempts=3, initial=600.0))
     shop.settle(shop.claim()[0], Failed(BOOM))
     assert why(cli, retrying) == ["retrying"]
-    assert "1 time(s) of 3" in cli("jobs", "why", retrying).out
+    assert "1 time of 3" in cli("jobs", "why", retrying).out
 
 
 def test_why_it_is_blocked(cli: Cli, shop: Shop) -> None:

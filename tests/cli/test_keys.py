@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -18,7 +20,6 @@ from holdfast.server.keys import digest, key_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from holdfast.store.port import Key
     from tests.cli.conftest import Done
@@ -68,6 +69,68 @@ def test_a_rotated_key_works_on_for_a_while_and_the_new_one_is_like_it(cli: Call
     assert "several live keys" in twice.err
     assert cli("keys", "revoke", key_id(old), "--url", URL).code == 0
     assert kept(key_id(old) or "").revoked_at is not None
+
+
+def lifetime(key: Key) -> timedelta | None:
+    assert key.created_at is not None
+    return None if key.expires_at is None else key.expires_at - key.created_at
+
+
+def rotate(cli: Callable[..., Done], *arguments: str) -> Key:
+    done = cli("keys", "rotate", *arguments, "--url", URL)
+    assert done.code == 0, done.err
+    return kept(key_id(done.out.strip()) or "")
+
+
+@pytest.mark.parametrize(
+    ("told", "days"), [((), 90), (("--expires", "30d"), 30), (("--expires", "never"), None)], ids=["not told", "30d", "never"]
+)
+def test_a_key_lives_as_long_as_the_one_it_takes_over_from_unless_told_otherwise(
+    cli: Callable[..., Done], told: tuple[str, ...], days: int | None
+) -> None:
+    add(cli, "farm", "--expires", "90d")
+    lives = lifetime(rotate(cli, "farm", *told))
+    assert (None if lives is None else round(lives / timedelta(days=1))) == days
+
+
+def test_a_key_is_rotated_by_name_again_and_again_and_revoked_at_last(cli: Callable[..., Done]) -> None:
+    new = kept(key_id(add(cli, "farm", "--expires", "90d")) or "")
+    for _ in range(3):
+        new = rotate(cli, "farm", "--overlap", "0s")
+        assert round((lifetime(new) or timedelta()) / timedelta(days=1)) == 90
+    done = cli("keys", "revoke", "farm", "--url", URL)
+    assert (done.code, done.out) == (0, f"{new.id} (farm) is revoked\n")
+    assert [row[3] for row in cli("keys", "ls", "--url", URL).rows] == ["revoked", "expired", "expired", "expired"]
+    assert cli("keys", "revoke", "farm", "--url", URL).code == 3
+
+
+def test_what_the_guide_says_about_keys_works_line_by_line(cli: Callable[..., Done]) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/remote-workers.md").read_text()
+    commands = [line.partition("#")[0].split()[1:] for line in guide.splitlines() if line.startswith("holdfast keys ")]
+    assert [command[1] for command in commands] == ["add", "ls", "rotate", "revoke"]
+    for command in commands:
+        done = cli(*command, "--url", URL)
+        assert done.code == 0, done.err
+    assert {row[3] for row in cli("keys", "ls", "--url", URL).rows} == {"revoked"}
+
+
+def test_all_live_keys_of_a_name_are_revoked_when_told_so(cli: Callable[..., Done]) -> None:
+    first, second, other = (key_id(add(cli, name)) or "" for name in ("farm", "farm", "other"))
+    asked = cli("keys", "revoke", "farm", "--url", URL)
+    assert (asked.code, "--all" in asked.err) == (2, True)
+    done = cli("keys", "revoke", "farm", "--all", "--url", URL, "--json")
+    assert {one["id"] for one in done.json["keys"]} == {first, second}
+    assert [kept(one).revoked_at is None for one in (first, second, other)] == [False, False, True]
+
+
+def test_a_key_that_lets_nobody_in_is_not_rotated(cli: Callable[..., Done]) -> None:
+    ended = key_id(add(cli, "farm", "--expires", "0s")) or ""
+    revoked = key_id(add(cli, "other")) or ""
+    cli("keys", "revoke", revoked, "--url", URL)
+    for dead, why in ((ended, "has expired"), (revoked, "was revoked")):
+        done = cli("keys", "rotate", dead, "--url", URL)
+        assert (done.code, done.out, why in done.err) == (2, "", True)
+    assert len(cli("keys", "ls", "--url", URL).rows) == 2
 
 
 def test_keys_that_cannot_be_made_or_found_are_told(cli: Callable[..., Done]) -> None:

@@ -77,6 +77,16 @@ def test_one_key_of_a_scope_is_limited_and_weighed(cli: Cli, shop: Shop) -> None
     assert cleared == "key tenants big: at most 2 at once, as its scope has it\n"
 
 
+def test_a_queue_is_weighed_and_stays_under_what_is_declared(cli: Cli, shop: Shop) -> None:
+    declare(shop, kind=LimitKind.QUEUE, name="mail", most=4)
+    done = cli("limits", "set", "--queue", "mail", "--weight", "3")
+    assert done.out == "queue mail: weight 3\n"
+    assert "to keep the rest of it" not in done.err
+    (row,) = cli("limits", "ls").rows
+    assert row[:3] == ["queue mail", "-", "at most 4 at once, weight 3"]
+    assert cli("limits", "clear", "--queue", "mail").out == "queue mail: at most 4 at once, as declared\n"
+
+
 def test_json_has_what_holds_and_who_said_what(cli: Cli, shop: Shop) -> None:
     declare(shop, most=4)
     shop.enqueue()
@@ -131,7 +141,7 @@ def test_the_audit_log_has_who_changed_a_limit(cli: Cli, shop: Shop) -> None:
         (["set", "--queue", "a", "--rate", "0"], "--rate: must be a number from"),
         (["set", "--queue", "a", "--rate", "1", "--per", "0"], "--per: must be a number of seconds"),
         (["set", "--queue", "a", "--burst", "2", "--most", "1"], "--burst: says how much of a rate is kept"),
-        (["set", "--queue", "a", "--weight", "2"], "--weight: a single key has a weight"),
+        (["set", "--task", "a", "--weight", "2"], "--weight: queues and single keys have a weight"),
         (["set", "--queue", "", "--most", "2"], "--queue: must"),
         (["clear"], "which limit?"),
         (["clear", "--task", ""], "--task: must"),
@@ -200,3 +210,11 @@ def test_on_postgres_the_same_commands_work(cli: Cli, postgres_shop: Shop) -> No
         ["scope tenants", "a", "at most 1 at once", "1/1"],
     ]
     assert [row[1] for row in cli("jobs", "ls").rows] == ["throttled", "running"]
+
+
+def test_the_advice_keeps_what_else_a_limit_says(cli: Cli, shop: Shop) -> None:
+    cli("limits", "set", "--queue", "default", "--most", "1", "--rate", "100", "--burst", "250")
+    shop.enqueue()
+    shop.claim()
+    done = cli("jobs", "why", shop.enqueue())
+    assert "raise it: holdfast limits set --queue default --most 2 --rate 100 --burst 250" in done.out

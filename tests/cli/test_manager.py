@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.cli.managing import worker_command
 from holdfast.config import load
-from holdfast.store.port import Action
+from holdfast.store.port import Action, Beat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,11 +24,13 @@ APP = 'from holdfast import Holdfast\napp = Holdfast("{url}")\n'
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ((), "which app? Name it as MODULE:APP"),
+        ((), "which app? Name it as MODULE:APP, such as: holdfast manager shop.jobs:app"),
         (("kept:app", "--default-count", "3", "--max-count", "2"), "max_count is 2 and default_count 3"),
         (("kept:app", "--default-count", "0"), "--default-count: default_count must be a whole number from 1"),
         (("kept:app", "--interval", "1ms"), "interval must be 0.05 s or more"),
+        (("kept:app", "--interval", "0"), "error: --interval: scale_interval must be more than 0"),
         (("kept:app", "--max-memory", "lots"), "must be a size such as 512MB"),
+        (("kept:app", "--max-memory", "5"), "max_memory must be 32 MB or more, not 5 bytes"),
         (("fleeting:app",), "a memory:// store lives in one process"),
     ],
 )
@@ -68,7 +70,20 @@ def test_a_manager_is_listed_as_one_and_serves_no_job(shop: Shop, cli: Callable[
     assert "no worker was ever here" in why
     assert "0 live" not in why
     shop.worker("w1")
-    assert "1 slot(s) are free" in cli("jobs", "why", str(job_id), "--url", shop.url).out
+    assert "1 slot is free" in cli("jobs", "why", str(job_id), "--url", shop.url).out
+
+
+def test_why_the_number_is_what_it_is_stands_below_the_workers(shop: Shop, cli: Callable[..., Done]) -> None:
+    shop.worker("w1")
+    assert cli("workers", "ls", "--url", shop.url).err == ""
+    manager = shop.worker("manager m", **MANAGER)
+    reason = "stays at 2: 0 wait, limits hold back 1,200 more, 40 of 40 slots are taken"
+    shop.do(lambda store: store.beat(Beat(worker=manager, counters=json.dumps({"workers": 2, "reason": reason}))))
+    assert cli("workers", "ls", "--url", shop.url).err == f"manager m: {reason}\n"
+    told = cli("workers", "ls", "--json", "--url", shop.url).json
+    assert [one["counters"].get("reason") for one in told["workers"] if one["worker"]["slots"] == 0] == [reason]
+    shop.do(lambda store: store.beat(Beat(worker=manager, counters='{"reason": 7}')))
+    assert "manager m:" not in cli("workers", "ls", "--url", shop.url).err, "any program may register one"
 
 
 def test_decisions_are_shown_by_the_audit_log(shop: Shop, cli: Callable[..., Done]) -> None:

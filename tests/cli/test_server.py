@@ -93,6 +93,18 @@ def test_prefix_cookies_and_redacted_fields_are_as_the_flags_say(tmp_path: Path)
         assert httpx2.get(outside, verify=False).status_code == 404
 
 
+def test_how_much_it_takes_is_as_the_flags_say(tmp_path: Path) -> None:
+    flags = ("--key-rate", "1", "--failure-rate", "1", "--body-limit", "3MiB", "--longest-poll", "7s", "--page-timeout", "2s")
+    with serving(tmp_path, "--url", "sqlite:///jobs.db", *flags) as (_, client):
+        told = client.get("/api/v1/server").json()
+        assert (told["body_limit"], told["longest_wait_ms"]) == (3 * 2**20, 7000)
+        answers = [client.get("/api/v1/server") for _ in range(20)]
+        assert "1 a second" in next(answer.json()["message"] for answer in answers if answer.status_code == 429)
+        guess = {"Authorization": "Bearer nobody"}
+        guesses = [client.get("/api/v1/server", headers=guess).status_code for _ in range(3)]
+        assert guesses == [401, 429, 429]
+
+
 def test_a_prefix_that_is_no_path_is_refused_before_anything_starts(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "holdfast", "server", "--url", "memory://", "--prefix", "jobs"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

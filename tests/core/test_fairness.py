@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.fairness import AGING_TURN, Head, Shares, order
+from holdfast.core.fairness import AGING_TURN, Head, Shares, first_turn, order
+from tests.support.lots import still
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -42,9 +45,15 @@ def test_every_tenth_turn_begins_with_the_lane_that_waited_longest() -> None:
     assert firsts == ([1] * 9 + [3]) * 3
 
 
-def test_after_the_aged_lane_the_others_keep_their_order() -> None:
+def test_a_turn_by_age_is_one_throughout() -> None:
     lanes = [head(1, 9, 3), head(2, 5, 2), head(3, 0, 1)]
-    assert [one.lane for one in order(lanes, AGING_TURN - 1)] == [3, 1, 2]
+    assert [one.lane for one in order(lanes, AGING_TURN - 1)] == [3, 2, 1]
+
+
+def test_what_a_limit_holds_back_is_asked_last_in_a_turn_by_age() -> None:
+    lanes = [head(1, 9, 3), head(2, 5, 2), head(3, 0, 1)._replace(held=True)]
+    assert [one.lane for one in order(lanes, AGING_TURN - 1)] == [2, 1, 3]
+    assert [one.lane for one in order(lanes, 0)] == [1, 2, 3], "any other turn goes by priority, held back or not"
 
 
 def test_equal_lanes_keep_the_order_they_came_in() -> None:
@@ -115,17 +124,17 @@ def drawn(shares: Shares, lanes: list[Head], limit: int, claims: int) -> Counter
 
 def test_without_keys_every_lane_may_give_all_that_is_asked_for() -> None:
     lanes = [head(1, 5, 1), head(2, 5, 2)]
-    assert Shares().spread(lanes, 7, 0) == [(lanes[0], 7), (lanes[1], 7)]
+    assert Shares(still).spread(lanes, 7, 0) == [(lanes[0], 7), (lanes[1], 7)]
 
 
 def test_the_keys_of_a_queue_stand_together_where_the_first_of_them_stands() -> None:
-    lanes = [keyed(1, second=1), head(2, 5, 2, "a"), keyed(3, second=3), keyed(4, second=4, queue="b")]
-    assert [one.head.lane for one in Shares().spread(lanes, 4, 0)] == [1, 3, 2, 4]
+    lanes = [keyed(2, second=1), head(4, 5, 2, "a"), keyed(6, second=3), keyed(8, second=4, queue="b")]
+    assert [one.head.lane for one in Shares(still).spread(lanes, 4, 0)] == [2, 6, 4, 8]
 
 
 def test_keys_of_a_lower_priority_take_no_turn_with_those_of_a_higher_one() -> None:
-    shares = Shares().spread(order([keyed(1, priority=2), keyed(2, priority=8)], 0), 4, 0)
-    assert [(one.head.lane, one.quota) for one in shares] == [(2, 4), (1, 4)]
+    shares = Shares(still).spread(order([keyed(2, priority=2), keyed(4, priority=8)], 0), 4, 0)
+    assert [(one.head.lane, one.quota) for one in shares] == [(4, 4), (2, 4)]
 
 
 @given(
@@ -133,29 +142,83 @@ def test_keys_of_a_lower_priority_take_no_turn_with_those_of_a_higher_one() -> N
     limit=st.integers(1, 30),
 )
 def test_over_many_claims_each_key_gets_its_share(weights: list[int], limit: int) -> None:
-    lanes = [keyed(number, weight, number) for number, weight in enumerate(weights, start=1)]
+    lanes = [keyed(2 * number, weight, number) for number, weight in enumerate(weights, start=1)]
     claims = 400
-    given = drawn(Shares(), lanes, limit, claims)
+    given = drawn(Shares(still), lanes, limit, claims)
     total = sum(weights)
     assert given.total() == claims * limit
     for number, weight in enumerate(weights, start=1):
         due = claims * limit * weight / total
         # what the aging turns give the oldest is paid back, but for what is under way
-        assert abs(given[number] - due) <= 2 * limit + len(weights), (number, given, due)
+        assert abs(given[2 * number] - due) <= 2 * limit + len(weights), (number, given, due)
 
 
 def test_a_key_that_had_nothing_saves_nothing_up() -> None:
-    shares = Shares()
-    drawn(shares, [keyed(1)], 10, 50)
-    given = drawn(shares, [keyed(1), keyed(2, second=1)], 10, 4)
-    assert given == {1: 20, 2: 20}
+    shares = Shares(still)
+    drawn(shares, [keyed(2)], 10, 50)
+    given = drawn(shares, [keyed(2), keyed(4, second=1)], 10, 4)
+    assert given == {2: 20, 4: 20}
+
+
+def test_a_key_and_its_retries_have_one_share() -> None:
+    lanes = [keyed(2), keyed(3, second=1)._replace(retries=True), keyed(4, second=2)]
+    given = drawn(Shares(still), lanes, 10, 100)
+    assert given[2] + given[3] == pytest.approx(given[4], abs=30)
+
+
+def test_retries_of_keys_come_first_when_it_is_their_turn() -> None:
+    retried = keyed(3, second=9)._replace(retries=True)
+    lanes = [keyed(2, second=1), retried, keyed(4, second=2)]
+    for first, lane in ((True, 3), (False, 2)):
+        shares = Shares(still).spread(order(lanes, 0, retries_first=first), 4, 0, retries_first=first)
+        assert shares[0].head.lane == lane
 
 
 def test_a_key_that_was_held_back_makes_up_for_two_claims_and_no_more() -> None:
-    shares, lanes = Shares(), [keyed(1), keyed(2, second=1)]
+    shares, lanes = Shares(still), [keyed(2), keyed(4, second=1)]
     for turn in range(100):
         shares.spread(order(lanes, turn), 10, turn)
-        shares.took(1, 10, 10)  # of lane 2 a limit lets none go
-    given = [drawn(shares, lanes, 10, 1)[2] for _ in range(20)]
+        shares.took(2, 10, 10)  # of lane 4 a limit lets none go
+    given = [drawn(shares, lanes, 10, 1)[4] for _ in range(20)]
     assert given[:2] == [10, 10]
     assert sum(given[5:]) == 75
+
+
+# --- many claimers ----------------------------------------------------------------------------------------------------------
+
+
+def taken_by(chance: random.Random, lanes: list[Head], claimers: int, claims: int) -> list[int]:
+    """Return which key each claim of one job takes, of claimers that begin together and take turns among themselves."""
+    accounts = [Shares(chance.random) for _ in range(claimers)]
+    taken = []
+    for _ in range(claims):
+        for shares in accounts:
+            first = shares.spread(lanes, 1, 0)[0].head
+            shares.took(first.lane, 1, 1)
+            taken.append(first.lane)
+    return taken
+
+
+@pytest.mark.parametrize("claims", [1, 2, 3, 7])
+def test_claimers_that_make_few_claims_share_by_weight_too(claims: int) -> None:
+    lanes = [keyed(2, 3.0), keyed(4, second=1)]
+    taken = Counter(taken_by(random.Random(1), lanes, 2000, claims))
+    assert 0.65 <= taken[2] / taken.total() <= 0.85
+    ends = Counter(taken_by(random.Random(2), lanes, 2000, claims)[-2000:])
+    assert ends[4] > 100, "in no claim do all of them leave a key out"
+
+
+def test_many_claimers_that_begin_together_do_not_go_through_the_keys_in_step() -> None:
+    lanes = [keyed(lane, second=lane) for lane in range(2, 102, 2)]
+    taken = taken_by(random.Random(3), lanes, 20, 50)
+    assert Counter(taken) == dict.fromkeys(range(2, 102, 2), 20), "each of them has given every key its turn"
+    waits = [taken.index(lane) for lane in range(2, 102, 2)]
+    assert max(waits) <= 400, "of 1,000 claims, of which one in 50 is for each key"
+
+
+def test_claimers_begin_anywhere_in_the_round_of_turns_by_age() -> None:
+    chance = random.Random(4)
+    begun = Counter(first_turn(chance.random()) for _ in range(2000))
+    assert set(begun) == set(range(AGING_TURN))
+    assert min(begun.values()) > 120
+    assert first_turn(0.0) == 0

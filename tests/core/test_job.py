@@ -16,15 +16,18 @@ from uuid_utils.compat import uuid7
 from holdfast.core.job import (
     DEFAULT_POLICY,
     HIGHEST_PRIORITY,
+    OF_KEY,
+    RETRIES,
     BlockerPolicy,
     NewJob,
     Policy,
     Unique,
     lane_id,
+    line_of,
     policy_of,
     policy_text,
-    retry_lane,
 )
+from holdfast.core.limits import LimitKey
 from holdfast.core.retry import Retry
 from holdfast.errors import CENTURY, BadJob
 
@@ -149,8 +152,8 @@ def test_lane_numbers_are_positive_and_fit_into_64_bits(
     queue: str, task: str, priority: int, requires: tuple[str, ...]
 ) -> None:
     lane = lane_id(queue, task, priority, requires)
-    assert 0 < lane < retry_lane(lane) < 2**63
-    assert lane % 2 == 0
+    assert 0 < lane < lane | OF_KEY | RETRIES < 2**63
+    assert lane % 4 == 0
 
 
 def test_a_lane_keeps_its_number_in_every_process_and_version() -> None:
@@ -179,7 +182,15 @@ def test_jobs_are_claimed_from_their_own_lane() -> None:
 
 
 def test_retries_wait_beside_the_lane_of_their_job() -> None:
-    assert job().retry_entry == retry_lane(job().entry) == job().entry + 1
+    assert job().retry_entry == line_of(job().lane, job().entry, 1) == job().entry + 1
+    assert line_of(job().lane, job().entry, 0) == job().entry
+
+
+def test_retries_of_a_key_wait_beside_its_lane() -> None:
+    keyed = job(limit=LimitKey("tenants", "a"))
+    assert keyed.entry != keyed.lane
+    assert keyed.retry_entry == keyed.entry + 1
+    assert keyed.retry_entry not in {job().retry_entry, job(limit=LimitKey("tenants", "b")).retry_entry}
 
 
 def test_retries_of_a_fifo_queue_share_its_one_order() -> None:

@@ -46,7 +46,7 @@ def test_a_job_with_a_key_waits_in_a_lane_of_the_key_and_is_counted_with_its_tas
     )
     assert plain.entry == plain.lane == one.lane == other.lane == lane_id("default", "t", 5, ())
     assert len({plain.entry, one.entry, other.entry}) == 3
-    assert one.retry_entry == one.entry
+    assert len({plain.retry_entry, one.retry_entry, other.retry_entry, one.entry}) == 4
 
 
 def test_names_are_told_apart() -> None:
@@ -141,14 +141,12 @@ def test_a_rule_that_makes_no_sense_is_refused(fields: dict[str, float]) -> None
         LimitRule(**fields)  # type: ignore[arg-type]
 
 
-def test_only_scopes_have_keys_and_only_keys_have_weights() -> None:
+def test_only_scopes_have_keys_and_only_queues_and_keys_have_weights() -> None:
     check_limit(SCOPES._replace(key="a"), LimitRule(weight=2.0))
     with pytest.raises(BadJob, match="has no keys"):
         check_limit(LimitName(LimitKind.TASK, "t", "a"), LimitRule(most=1))
     with pytest.raises(BadJob, match="name the key"):
         check_limit(SCOPES, LimitRule(weight=2.0))
-
-
-def test_a_rule_says_itself_in_words() -> None:
-    assert str(LimitRule(most=2, rate=0.5, burst=10)) == "at most 2 at once, 0.5 a second, 10 at a time"
-    assert str(LimitRule()) == "no limit"
+    check_limit(LimitName(LimitKind.QUEUE, "mail"), LimitRule(weight=2.0))
+    with pytest.raises(BadJob, match="queues and single keys"):
+        check_limit(LimitName(LimitKind.TASK, "t"), LimitRule(weight=2.0))

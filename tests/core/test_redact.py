@@ -58,6 +58,10 @@ def test_a_secret_is_taken_out(text: str) -> None:
         "ghp_" + "a1B2" * 9,
         "sk-proj-" + "a1B2" * 9,
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+        "hf_a1b2c3d4e5f6_" + "aB3_-xY9" * 5 + "abc",
+        "hf_a1b2c3d4e5f6_" + "aB3_-xY9",  # cut off, as long texts are
+        "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+        "whsec_+/+/MDEyMzQ1Njc4OWFiY2RlZjAx",
     ],
 )
 def test_the_well_known_shapes_of_keys_are_taken_out_wherever_they_stand(key: str) -> None:
@@ -79,6 +83,8 @@ def test_the_well_known_shapes_of_keys_are_taken_out_wherever_they_stand(key: st
         "File 'app.py', line 3, in send",
         "primary_key=17",
         "task-1 sk-short",
+        "hf_short and hf_transfer_enabled, self_hf_a1b2c3d4e5f6_x",
+        "whsec_ is how they begin",
         "/var/lib/jobs.db: no such file",
     ],
 )
@@ -97,6 +103,8 @@ def test_innocent_text_is_left_alone(text: str) -> None:
         "Authorization: Basic {}",
         "bearer {}",
         "sk-{}",
+        "hf_a1b2c3d4e5f6_{}",
+        "whsec_{}",
         "eyJ{0}.{0}.{0}",
         "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
     ],
@@ -159,6 +167,8 @@ def test_redacting_twice_changes_nothing_more() -> None:
         "@",
         "/home/",
         "sk-",
+        "hf_a1b2c3d4e5f6_",
+        "whsec_",
         "\n",
         "password='\\",
     ],

@@ -21,6 +21,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from holdfast import Holdfast
+from holdfast.connect import connect
 from holdfast.store.port import Role
 from tests.deploy.files import DOCKER, Command, compose, kind, of_compose, of_kubernetes, of_systemd, pods
 from tests.server.served import made_key
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 SECRET = "a-secret-of-the-tests"
-WORKER_UNIT, SERVER_UNIT = "holdfast-worker@.service", "holdfast-server.service"
+WORKER_UNIT, SERVER_UNIT, MANAGER_UNIT = "holdfast-worker@.service", "holdfast-server.service", "holdfast-manager.service"
 
 
 @pytest.fixture
@@ -182,3 +183,18 @@ def test_the_commands_of_the_units_come_up(url: str, tmp_path: Path) -> None:
         assert asyncio.run(greeted(url)) == "Hello, Ada"
         key = asyncio.run(viewer(url))
         assert answer(f"http://127.0.0.1:{world.port}/api/v1/scale", key)[1]["workers"] == 1
+
+
+def test_the_command_of_the_managers_unit_comes_up_and_ends_with_its_workers(url: str, tmp_path: Path) -> None:
+    with World(url, tmp_path).running(of_systemd(MANAGER_UNIT)):
+        assert asyncio.run(greeted(url)) == "Hello, Ada"
+
+    async def left() -> list[str]:
+        store = connect(url)
+        await store.open()
+        try:
+            return [view.worker.name for view in await store.workers() if view.offline_at is None]
+        finally:
+            await store.close()
+
+    assert asyncio.run(left()) == []

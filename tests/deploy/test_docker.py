@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sysconfig
 from importlib import resources
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
+from zipfile import ZipFile
 
 import jsonschema
 import pytest
@@ -75,16 +77,66 @@ def test_what_is_copied_exists_and_only_that_is_sent_to_the_builder() -> None:
     ]
 
 
-def test_what_the_build_copies_is_enough_to_build_the_package(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the build copies, in a folder of its own, with the wheel made of it in `made`."""
+    folder = tmp_path_factory.mktemp("built")
     for source in copied():
         if source == "src":
-            copytree(ROOT / source, tmp_path / source, ignore=ignore_patterns("__pycache__"))
+            copytree(ROOT / source, folder / source, ignore=ignore_patterns("__pycache__"))
         elif "/" not in source:
-            copy(ROOT / source, tmp_path)
+            copy(ROOT / source, folder)
+    copy(ROOT / ".gitignore", folder)  # what it names is left out of the wheels that are published
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", "made"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "made").glob("holdfast-*.whl"))) == 1
+    return folder
+
+
+@pytest.fixture(scope="module")
+def packed(built: Path) -> set[str]:
+    """The files of the packages in the wheel."""
+    with ZipFile(one_wheel(built)) as wheel:
+        return {name for name in wheel.namelist() if ".dist-info/" not in name}
+
+
+def one_wheel(built: Path) -> Path:
+    (wheel,) = (built / "made").glob("holdfast-*.whl")
+    return wheel
+
+
+def test_what_the_build_copies_is_enough_to_build_the_package(built: Path) -> None:
+    assert one_wheel(built).stat().st_size > 0
+
+
+def test_the_wheel_has_every_file_of_the_packages_and_no_other(built: Path, packed: set[str]) -> None:
+    source = built / "src"
+    assert packed == {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "least"),
+    [
+        ("holdfast/py.typed", 1),
+        ("holdfast_media/py.typed", 1),
+        ("holdfast/store/postgres/sql/*.sql", 40),
+        ("holdfast/store/postgres/migrations/*.sql", 1),
+        ("holdfast/store/sqlite/sql/*.sql", 40),
+        ("holdfast/store/sqlite/migrations/*.sql", 1),
+        ("holdfast/server/ui/templates/*.html", 10),
+        ("holdfast/server/ui/static/*.css", 1),
+        ("holdfast/server/ui/static/vendor/htmx.js", 1),
+        ("holdfast/server/ui/static/vendor/*.LICENSE.txt", 2),
+        ("holdfast_media/web/templates/*.html", 3),
+        ("holdfast_media/web/static/*.js", 1),
+        ("holdfast_media/web/static/vendor/*.js", 1),
+        ("holdfast/load/catalog.toml", 1),
+        ("holdfast_media/ladder/default.toml", 1),
+        ("holdfast_media/demo/ladder.toml", 1),
+    ],
+)
+def test_the_wheel_has_what_is_read_when_it_runs(packed: set[str], pattern: str, least: int) -> None:
+    assert len(fnmatch.filter(packed, pattern)) >= least
 
 
 # -- compose ---------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from tests.deploy.files import SYSTEMD, of_systemd, seconds, unit
 if TYPE_CHECKING:
     from pathlib import Path
 
-SERVER, WORKER = "holdfast-server.service", "holdfast-worker@.service"
+SERVER, WORKER, MANAGER = "holdfast-server.service", "holdfast-worker@.service", "holdfast-manager.service"
+UNITS = (SERVER, WORKER, MANAGER)
 SETTINGS = {
     "Unit": {"Description", "After", "Wants"},
     "Install": {"WantedBy"},
@@ -30,7 +31,7 @@ SETTINGS = {
 """As systemd.unit(5), systemd.service(5) and systemd.exec(5) have them, as far as the units use them."""
 
 
-@pytest.mark.parametrize("name", [SERVER, WORKER])
+@pytest.mark.parametrize("name", UNITS)
 def test_every_setting_is_one_that_systemd_knows(name: str) -> None:
     for section, settings in unit(name).items():
         assert set(settings) <= SETTINGS[section]
@@ -38,12 +39,12 @@ def test_every_setting_is_one_that_systemd_knows(name: str) -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here; the settings are checked by name")
 def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
-    for name in (SERVER, WORKER):
+    for name in UNITS:
         text = (SYSTEMD / name).read_text()
         # what is looked for on this machine: the program and its folder
         text = text.replace("/srv/holdfast/.venv/bin/holdfast", "/bin/true").replace("=/srv/holdfast", f"={tmp_path}")
         (tmp_path / name).write_text(text)
-    units = [str(tmp_path / SERVER), str(tmp_path / WORKER.replace("@", "@1"))]
+    units = [str(tmp_path / name.replace("@", "@1")) for name in UNITS]
     (tmp_path / WORKER.replace("@", "@1")).symlink_to(tmp_path / WORKER)
     command = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -51,7 +52,7 @@ def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
     assert (ours, done.returncode) == ([], 0)
 
 
-@pytest.mark.parametrize("name", [SERVER, WORKER])
+@pytest.mark.parametrize("name", UNITS)
 def test_a_unit_runs_as_nobody_special_and_starts_again_whatever_happens(name: str) -> None:
     service = unit(name)["Service"]
     assert service["User"] == ["holdfast"]
@@ -63,16 +64,21 @@ def test_a_unit_runs_as_nobody_special_and_starts_again_whatever_happens(name: s
         assert service[setting] == ["yes"]
 
 
-def test_a_worker_has_longer_to_stop_than_it_takes_and_its_children_are_left_to_it() -> None:
-    service = unit(WORKER)["Service"]
-    assert seconds(service["TimeoutStopSec"][0]) > of_systemd(WORKER).drain
+def test_every_unit_is_checked_here() -> None:
+    assert {path.name for path in SYSTEMD.glob("*.service")} == set(UNITS)
+
+
+@pytest.mark.parametrize("name", [WORKER, MANAGER])
+def test_a_worker_has_longer_to_stop_than_it_takes_and_its_children_are_left_to_it(name: str) -> None:
+    service = unit(name)["Service"]
+    assert seconds(service["TimeoutStopSec"][0]) > of_systemd(name).drain
     assert service["KillMode"] == ["mixed"]
 
 
-def test_both_units_forbid_the_same() -> None:
+def test_all_units_forbid_the_same() -> None:
     def forbidden(name: str) -> dict[str, list[str]]:
         found = unit(name)["Service"]
         own = {"Environment", "EnvironmentFile", "ExecStart", "KillMode", "OOMPolicy", "StateDirectory", "TimeoutStopSec"}
         return {setting: values for setting, values in found.items() if setting not in own}
 
-    assert forbidden(SERVER) == forbidden(WORKER)
+    assert forbidden(SERVER) == forbidden(WORKER) == forbidden(MANAGER)

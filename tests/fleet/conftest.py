@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from uuid import UUID
 
+    from holdfast.core.limits import LimitKey
     from holdfast.store.port import JobView, Store, WorkerView
     from tests.support.postgres import PostgresServers
 
@@ -83,9 +84,11 @@ class Place:
                     found.append(int(entry.name))
         return found
 
-    async def enqueue(self, task: str = "wait", count: int = 1, *, queue: str = "default", **args: Any) -> list[UUID]:
+    async def enqueue(
+        self, task: str = "wait", count: int = 1, *, queue: str = "default", limit: LimitKey | None = None, **args: Any
+    ) -> list[UUID]:
         text = json.dumps(args or {"gate": self.gate()})
-        jobs = [NewJob(id=uuid7(), task=task, queue=queue, args=text) for _ in range(count)]
+        jobs = [NewJob(id=uuid7(), task=task, queue=queue, args=text, limit=limit) for _ in range(count)]
         made = [one.job_id for one in await self.store.enqueue(jobs)]
         notifier = Adapters(self.url).notifier()
         notifier.hint(Hint(queues=frozenset({queue})))
@@ -103,8 +106,13 @@ class Place:
 
     async def decided(self, name: str = "m") -> list[int]:
         """Return the numbers that a manager decided on, oldest first."""
+        lines = await self.reasons(name)
+        return [int(count.split()[0]) for count, reason in lines if not reason.startswith("stays ")]
+
+    async def reasons(self, name: str = "m") -> list[tuple[str, str]]:
+        """Return all that a manager wrote down, oldest first: how many there should be, and why."""
         lines = await self.store.audits(limit=1000, action=Action.SCALE, actor=f"manager {name}")
-        return [int(line.targets[0].split()[0]) for line in reversed(lines)]
+        return [(line.targets[0], line.detail) for line in reversed(lines)]
 
     async def counted(self, name: str = "m") -> dict[str, int]:
         """Return what a manager has counted."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from holdfast.core.scaling import Scaling
+from holdfast.errors import BadSetting
 from holdfast.fleet import crew as module
 from holdfast.fleet.crew import FIRST_REST, LONGEST_REST, STEADY, Crew
+from holdfast.fleet.heavy import FIRST_PAUSE, LONGEST_PAUSE
+from holdfast.fleet.memory import MEGABYTE
 from holdfast.fleet.options import ManagerOptions
 from holdfast.runtime import counters as count
 from holdfast.runtime.counters import MemoryCounters
@@ -45,10 +49,10 @@ class Process:
 class Scene:
     """A crew on that clock."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, most: int = 3, **options: Any) -> None:
         self.world = World()
         self.counters = MemoryCounters()
-        made = ManagerOptions(name="m", scaling=Scaling(default_count=1, max_count=3), **options)
+        made = ManagerOptions(name="m", scaling=Scaling(default_count=1, max_count=most), **options)
         self.allowed: list[int | None] = []
 
         def command(name: str, jobs: int | None) -> list[str]:
@@ -56,6 +60,10 @@ class Scene:
             return [name]
 
         self.crew = Crew(made, self.world, self.counters, command)  # type: ignore[arg-type]  # no more of it is used
+
+    def up(self, *names: str) -> None:
+        """Have workers be seen up; all, where none is named."""
+        self.crew.came_up([member.process_id for member in self.crew.members if not names or member.name in names])
 
     def end(self, code: int) -> None:
         """Have every worker end with this code, and the manager notice."""
@@ -106,6 +114,29 @@ def test_crashes_are_forgotten_once_a_worker_has_lived_for_a_while() -> None:
     assert scene.rested() == FIRST_REST
 
 
+def test_a_worker_that_was_there_before_does_not_have_crashes_forgotten() -> None:
+    scene = Scene()
+    scene.crew.wanted = 2
+    scene.crew.keep_up()
+    steady, crashing = scene.crew.members
+    scene.world.now += STEADY
+    rests = []
+    for _ in range(6):
+        crashing.process.returncode = 1
+        scene.crew.keep_up()
+        began = scene.world.now
+        while len(scene.crew.members) < 2:
+            scene.world.now += 0.25
+            scene.crew.keep_up()
+        rests.append(scene.world.now - began)
+        (crashing,) = (member for member in scene.crew.members if member is not steady)
+    assert rests == [FIRST_REST, 1, 2, 4, 8, 16]
+    scene.world.now += STEADY
+    scene.crew.keep_up()
+    scene.end(1)
+    assert scene.rested() <= 2 * FIRST_REST, "the one that came last has lived for long, and now both have crashed"
+
+
 def test_what_has_ended_by_itself_is_replaced_at_once_and_is_no_crash() -> None:
     scene = Scene()
     scene.crew.wanted = 1
@@ -141,22 +172,154 @@ def test_workers_are_not_replaced_after_the_same_number_of_jobs() -> None:
     assert scene.allowed == [110, 90]
 
 
-def test_one_worker_at_a_time_is_replaced_for_its_memory_the_heaviest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(max_memory=100)
-    taken = {"m.1": 150, "m.2": 200}
+LIMIT = 100 * MEGABYTE
 
-    def weigh(process: int) -> int:
-        return next(taken.get(member.name, 10) for member in scene.crew.members if member.process_id == process)
 
-    def leaving() -> list[str]:
-        scene.world.now += 10
-        scene.crew.keep_up()
-        return [member.name for member in scene.crew.members if member.drains]
+class Scale:
+    """What the workers of a scene weigh, in megabytes, and who leaves for it."""
 
-    monkeypatch.setattr(module, "memory_of", weigh)
+    def __init__(self, scene: Scene, monkeypatch: pytest.MonkeyPatch, usual: int = 50, **taken: int) -> None:
+        self.scene = scene
+        self.usual = usual
+        self.taken = {f"m.{name[1:]}": weight for name, weight in taken.items()}
+        monkeypatch.setattr(module, "memory_of", self.weigh)
+
+    def weigh(self, process: int) -> int:
+        member = next(one for one in self.scene.crew.members if one.process_id == process)
+        return self.taken.get(member.name, self.usual) * MEGABYTE
+
+    def leaving(self) -> list[str]:
+        """Let them be weighed once; returns those that have been asked to go and are there."""
+        self.scene.world.now += 10
+        self.scene.crew.keep_up()
+        return [member.name for member in self.scene.crew.members if member.drains]
+
+
+def test_one_worker_at_a_time_is_replaced_for_its_memory_the_heaviest_first_once_its_successor_is_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(max_memory=LIMIT)
+    scale = Scale(scene, monkeypatch, m1=150, m2=200)
     scene.crew.wanted = 2
     scene.crew.keep_up()
-    assert leaving() == ["m.2"]
-    assert leaving() == ["m.2"], "the other waits for it to end"
-    next(member for member in scene.crew.members if member.drains).process.returncode = 0
-    assert leaving() == ["m.1"]
+    scene.up()
+    assert scale.leaving() == []
+    assert scene.names == ["m.1", "m.2", "m.3"], "the successor is started first"
+    assert scale.leaving() == [], "it is not up yet"
+    scene.up()
+    assert scale.leaving() == ["m.2"]
+    assert scale.leaving() == ["m.1", "m.2"], "the first has its successor, and for the next there is no room: one works on"
+    for _ in range(3):
+        assert scale.leaving() == ["m.1", "m.2"]
+    scene.crew.members[1].process.returncode = 0
+    scene.crew.keep_up()
+    assert scene.names == ["m.1", "m.3", "m.4"]
+
+
+def test_the_only_worker_is_replaced_without_a_moment_in_which_none_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(max_memory=LIMIT)
+    scale = Scale(scene, monkeypatch, m1=150)
+    scene.crew.wanted = 1
+    scene.crew.keep_up()
+    scene.up()
+    for _ in range(5):
+        assert scale.leaving() == []
+    scene.up()
+    assert scale.leaving() == ["m.1"]
+    assert scene.crew.outgoing is None
+
+
+def test_a_worker_is_not_weighed_before_it_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(max_memory=LIMIT)
+    scale = Scale(scene, monkeypatch, usual=900)
+    scene.crew.wanted = 2
+    scene.crew.keep_up()
+    for _ in range(10):
+        assert scale.leaving() == []
+    assert scene.names == ["m.1", "m.2"]
+
+
+def test_where_only_one_process_is_allowed_it_goes_and_its_successor_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(most=1, max_memory=LIMIT)
+    scale = Scale(scene, monkeypatch, m1=150)
+    scene.crew.wanted = 1
+    scene.crew.keep_up()
+    scene.up()
+    assert scale.leaving() == ["m.1"]
+    scene.crew.members[0].process.returncode = 0
+    assert scale.leaving() == []
+    assert scene.names == ["m.2"]
+
+
+def test_memory_is_watched_over_while_a_worker_drains_for_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(max_memory=LIMIT)
+    scale = Scale(scene, monkeypatch, m2=200, m3=300)
+    scene.crew.wanted = 3
+    scene.crew.keep_up()
+    scene.up()
+    scene.crew.drain(scene.crew.members[0])  # and there is no room for another
+    scene.crew.wanted = 2
+    assert scale.leaving() == ["m.1", "m.3"]
+    assert scale.leaving() == ["m.1", "m.3"], "the last that works on stays, until another has come"
+    scene.crew.members[0].process.returncode = 0
+    assert scale.leaving() == ["m.3"]
+    assert scene.names == ["m.2", "m.3", "m.4"]
+    assert scale.leaving() == ["m.3"], "the other has been started, and is not up"
+    scene.up()
+    assert scale.leaving() == ["m.2", "m.3"]
+
+
+def test_where_every_new_worker_takes_too_much_it_is_replaced_ever_more_rarely_and_it_is_said_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(max_memory=LIMIT)
+    Scale(scene, monkeypatch, usual=150)
+    scene.crew.wanted = 2
+    went, least = [], 2
+    for second in range(4 * 3600):
+        scene.world.now += 1
+        scene.crew.keep_up()
+        for member in [one for one in scene.crew.members if one.drains]:
+            member.process.returncode = 0
+            went.append(second)
+        if second % 3 == 0:  # an import takes its time
+            scene.up()
+            least = min(least, sum(member.up_at is not None for member in scene.crew.staying)) if second > 3 else least
+    assert least == 2, "there are as many as are wanted all the time"
+    assert len([at for at in went if at < 60]) <= 3
+    rests = [later - earlier for earlier, later in pairwise(went)]
+    assert FIRST_PAUSE < rests[0] < rests[2] < rests[4]
+    assert LONGEST_PAUSE <= rests[-1] <= LONGEST_PAUSE + 15
+    assert "takes 150 MB as soon as it is up and max_memory is 100 MB" in scene.crew.too_heavy
+    assert "raise max_memory" in scene.crew.too_heavy
+
+
+def test_a_rest_is_over_when_a_worker_came_that_takes_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(max_memory=LIMIT)
+    scale = Scale(scene, monkeypatch, m1=150, m2=150)
+    scene.crew.wanted = 1
+    scene.crew.keep_up()
+    scene.up()
+    scene.world.now += 2
+    scene.crew.keep_up()
+    assert scene.crew.too_heavy.startswith("m.1 takes 150 MB as soon as it is up")
+    assert scale.leaving() == []
+    scene.up()
+    scene.world.now += 2
+    scene.crew.keep_up()
+    assert [member.name for member in scene.crew.members if member.drains] == ["m.1"]
+    scene.crew.members[0].process.returncode = 0
+    scene.world.now += 2
+    scene.crew.keep_up()
+    assert scene.crew.too_heavy.startswith("m.2 takes")
+    scale.leaving()
+    scene.up()
+    assert scale.leaving() == ["m.2"]
+    scale.leaving()
+    assert scene.crew.too_heavy == "", "m.3 is well"
+
+
+@pytest.mark.parametrize("size", [1, 5, 512, 31 * MEGABYTE])
+def test_a_limit_below_what_every_worker_takes_is_refused_with_the_unit(size: int) -> None:
+    with pytest.raises(BadSetting, match=r"max_memory must be 32 MB or more, .*512MB"):
+        ManagerOptions(name="m", max_memory=size)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
+import asyncpg
+
 from holdfast.core.states import State
-from tests.fleet.conftest import LONG, process_of
+from holdfast.store.memory import MemoryStore
+from holdfast.system import SystemEnvironment
+from tests.fleet.conftest import LONG, ROOT, Place, process_of
 
 if TYPE_CHECKING:
-    from tests.fleet.conftest import Place
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 async def test_a_worker_that_crashes_is_started_again_and_counted(place: Place) -> None:
@@ -63,6 +71,28 @@ async def test_a_worker_that_takes_too_much_memory_is_replaced_and_finishes_what
             return first.id not in {view.worker.id for view in await place.workers()}
 
         await place.until(gone)
+
+
+async def test_where_every_worker_takes_too_much_memory_some_work_all_the_time_and_the_reason_is_recorded(place: Place) -> None:
+    with place.manager("--default-count", "2", "--max-memory", "32MB"):  # the interpreter with the app takes more
+        await place.until_up(2)
+
+        async def told() -> bool:
+            return any("raise max_memory" in reason for _, reason in await place.reasons())
+
+        await place.until(told)
+        place.open()
+        for _ in range(20):
+            assert len(await place.workers()) >= 2
+            (ended,) = await place.until_all_ended(await place.enqueue())
+            assert ended.state == State.SUCCEEDED
+        assert (await place.counted()).get("recycled_workers", 0) <= 4
+
+        async def stayed() -> bool:
+            return (await place.counted()).get("stays:memory", 0) >= 1
+
+        await place.until(stayed)  # counters come with the next beat
+    assert "crashed" not in place.log().read_text()
 
 
 async def test_a_first_signal_lets_all_workers_finish_what_they_run(place: Place) -> None:
@@ -139,6 +169,32 @@ async def test_the_workers_of_a_killed_manager_claim_nothing_more_and_end(place:
     assert [job.state for job in await place.jobs(later)] == [State.READY]
 
 
+async def test_a_worker_that_no_system_tells_notices_by_itself_that_who_started_it_is_gone(place: Place) -> None:
+    """As on a system without PR_SET_PDEATHSIG: here a shell stands for the manager."""
+    worker = f"exec {shlex.quote(sys.executable)} -m holdfast worker tests.fleet.gated_jobs:app --name m.1"
+    script = f"HOLDFAST_STARTED_BY=$$; export HOLDFAST_STARTED_BY; ({worker}) & wait"
+    environment = os.environ | {"FLEET_URL": place.url}
+    with place.log().open("wb") as log:
+        shell = subprocess.Popen(  # noqa: ASYNC220  at once
+            ["/bin/sh", "-c", script], cwd=ROOT, env=environment, stdout=log, stderr=log
+        )
+    try:
+        await place.until_up(1)
+        shell.kill()
+        shell.wait()
+
+        async def ended() -> bool:
+            return not place.started()
+
+        await place.until(ended)
+    finally:
+        shell.kill()
+        shell.wait()
+        for process in place.started():
+            os.kill(process, signal.SIGKILL)
+    assert "who started this worker is gone: it finishes what it runs, and ends" in place.log().read_text()
+
+
 async def test_two_managers_on_one_store_steer_their_own_workers_only(place: Place) -> None:
     options = ("--default-count", "1", "--max-count", "2", "--concurrency", "1")
     with (
@@ -171,9 +227,25 @@ async def test_a_rehearsal_prints_what_it_would_decide_and_does_nothing(place: P
     with place.manager("--default-count", "1", "--max-count", "4", "--concurrency", "4", "--dry-run"):
 
         async def told() -> bool:
-            return "up from 2 to 4: " in place.log().read_text()
+            return "up from 2 to 4: " in place.log().read_text() and "; 4 are the most\n" in place.log().read_text()
 
         await place.until(told)
         assert place.started() == []
     assert await place.decided() == []
     assert await place.store.workers() == []
+
+
+async def test_a_rehearsal_makes_no_store_where_there_is_none(tmp_path: Path, fleet_database: Callable[[], str]) -> None:
+    empty = fleet_database()
+    for url in (f"sqlite:///{tmp_path}/none.db", empty):
+        place = Place(url, tmp_path, MemoryStore(SystemEnvironment()))
+        with place.manager("--dry-run") as process:
+            assert process.wait(LONG) == 1, "there is nothing to look at"
+        assert "error: " in place.log().read_text()
+    assert not (tmp_path / "none.db").exists()
+    count = "select count(*) from pg_tables where schemaname not in ('pg_catalog', 'information_schema')"
+    connection = await asyncpg.connect(empty)
+    try:
+        assert await connection.fetchval(count) == 0
+    finally:
+        await connection.close()

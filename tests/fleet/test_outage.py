@@ -92,3 +92,15 @@ async def test_a_worker_that_crashes_while_the_store_is_away_is_replaced_all_the
         await place.until(replaced)
         assert len(place.started()) == 2
     assert changes(place) == []
+
+
+async def test_a_rehearsal_goes_on_after_an_outage_too(place: Place, server: PostgresServer) -> None:
+    with place.manager(*OPTIONS, "--dry-run") as process:
+        await said(place, "begins with 2")
+        with server.down():
+            await said(place, SAID)
+        await said(place, "the store answers again: decisions go on")
+        await place.enqueue(count=20)
+        await said(place, "up from 2 to 3: ")
+        assert process.poll() is None
+    assert place.log().read_text().count(SAID) == 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import pytest
+
+from holdfast.core.limits import LimitKey, LimitKind, LimitName, LimitRule
 from holdfast.core.states import State
 
 if TYPE_CHECKING:
@@ -35,3 +38,32 @@ async def test_a_wave_raises_the_workers_to_the_most_and_lets_them_fall_back_wit
     assert (numbers[0], max(numbers), numbers[-1]) == (1, MOST, 1)
     rises = [after > before for before, after in pairwise(numbers)]
     assert sum(one != other for one, other in pairwise(rises)) == 1, f"it rises once and falls once: {numbers}"
+
+
+@pytest.mark.parametrize("name", [LimitName(LimitKind.QUEUE, "default"), LimitName(LimitKind.KEY, "tenants")], ids=str)
+async def test_jobs_that_a_limit_holds_back_keep_no_workers(place: Place, name: LimitName) -> None:
+    key = LimitKey("tenants", "one")
+    with place.manager("--default-count", "1", "--max-count", "3", "--concurrency", "4"):
+        await place.until_up(1)
+        before = await place.enqueue(count=12, gate=place.gate("before"))
+        await place.until_up(3)
+        await place.until_running(before)
+        await place.store.set_limit(name, LimitRule(most=1))
+        assert not any("hold back" in reason or "stay free" in reason for _, reason in await place.reasons())
+        held = await place.enqueue(count=40, limit=key, gate=place.gate("held"))
+        place.open("before")
+        await place.until_all_ended(before)
+        await place.until_up(1)
+        states = [job.state for job in await place.jobs(held)]
+        assert (states.count(State.RUNNING), states.count(State.READY)) == (1, 39)
+        said = "limits hold back 39 more" if name.kind is LimitKind.QUEUE else "slots stay free, more would not help"
+
+        async def told() -> bool:
+            managers = [view for view in await place.store.workers() if view.manages]
+            return managers[0].reason.startswith("stays at 1: ") and said in managers[0].reason
+
+        await place.until(told)
+        assert (await place.decided())[-1] == 1
+        reasons = [reason for _, reason in await place.reasons() if reason.startswith("stays ")]
+        assert any("hold back" in reason or "stay free" in reason for reason in reasons), reasons
+        assert len(reasons) <= 3, "not one for each look"

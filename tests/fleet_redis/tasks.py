@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,10 +20,11 @@ class Tasks(NamedTuple):
     note: Task[..., Any]
     hold: Task[..., Any]
     again: Task[..., Any]
+    report: Task[..., Any]
 
 
 def declare(app: Holdfast) -> Tasks:
-    """Return the tasks: one that ends at once, one that ends when it may, and one that gives its job back once."""
+    """Return the tasks: one ends at once, one when it may, one gives its job back once, and one reports and goes on."""
 
     @app.task(name="note")
     async def note(number: int, trace: str) -> int:
@@ -32,8 +34,7 @@ def declare(app: Holdfast) -> Tasks:
     @app.task(name="hold")
     async def hold(number: int, trace: str, gate: str) -> int:
         began(number, trace)
-        while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240  another process makes it
-            await asyncio.sleep(0.02)
+        await opened(gate)
         return number
 
     @app.task(name="again")
@@ -42,7 +43,22 @@ def declare(app: Holdfast) -> Tasks:
             raise Reschedule(after=0.01)
         return job.attempt
 
-    return Tasks(note, hold, again)
+    @app.task(name="report")
+    async def report(begin: str, end: str, *, job: Job) -> None:
+        await opened(begin)
+        for number in itertools.count():  # again and again: what only people look at is sent once, and may be lost
+            job.progress(42, f"half way, {number}")
+            if Path(end).exists():  # noqa: ASYNC240  another process makes it
+                return
+            await asyncio.sleep(0.1)
+
+    return Tasks(note, hold, again, report)
+
+
+async def opened(gate: str) -> None:
+    """Wait until another process makes a file."""
+    while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240  as it says
+        await asyncio.sleep(0.02)
 
 
 def began(number: int, trace: str) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
+from uuid import uuid4
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -26,14 +27,14 @@ from holdfast.load.kinds import build_app
 from holdfast.load.report import Seen, Spread, Story, spread, timeline
 from holdfast.load.report import report as report_of
 from holdfast.load.runner import Look, Plan, run
-from holdfast.store.port import Action, JobFilter
+from holdfast.store.port import Action, JobFilter, Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from holdfast import Call, Holdfast
-    from holdfast.store.port import AuditView, JobView, Store
+    from holdfast.store.port import JobView, Store
 
 CATALOG = parse("""
 [kinds.quick]
@@ -176,26 +177,28 @@ async def test_jobs_that_are_gone_are_told_of(url: str, store: Store) -> None:
     assert (told.enqueued, told.unfinished, told.missing) == (100, 70, 30)
 
 
-async def test_decisions_about_workers_are_part_of_the_report_where_there_are_any(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("page", [2, 3, 500])
+async def test_the_decisions_of_managers_since_it_began_are_part_of_the_report(
+    store: Store, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
+    monkeypatch.setattr(reporting, "PAGE", page)
     begun = await store.now()
-    await store.note(Action.DRAIN, by="before", detail="too old")
+    await store.note(Action.SCALE, ["1 workers"], by="manager m", detail="begins with 1")
     await store.rewind(10.0)
-    for number in range(3):
-        await store.note(Action.DRAIN, by="manager", detail=f"{number} -> {number + 1}")
-    nothing = await report_of(store, Driven(), STEADY, Seen(begun), seed=1, tag="x")
-    assert nothing.scaling == []  # no such action in this version
-    monkeypatch.setattr(reporting, "Action", [SimpleNamespace(value="scale")])
-    monkeypatch.setattr(reporting, "PAGE", 2)
-    audits = store.audits
-
-    async def of_scaling(*, limit: int, before: int | None, action: object) -> list[AuditView]:
-        return await audits(limit=limit, before=before, action=Action.DRAIN)
-
-    monkeypatch.setattr(store, "audits", of_scaling)
+    await store.note(Action.DRAIN, ["a worker"], by="ann", detail="no decision of a manager")
+    for number in (2, 4, 8):
+        await store.note(Action.SCALE, [f"{number} workers"], by="manager m", detail=f"up to {number}")
     told = await report_of(store, Driven(), STEADY, Seen(begun), seed=1, tag="x")
-    assert [line.detail for line in told.scaling] == ["0 -> 1", "1 -> 2", "2 -> 3"]
+    assert [(line.actor, line.detail) for line in told.scaling] == [("manager m", f"up to {number}") for number in (2, 4, 8)]
+    assert all(line.at >= begun for line in told.scaling)
+
+
+async def test_a_manager_is_none_of_the_workers_of_a_load(url: str, store: Store) -> None:
+    await store.register(Worker(id=uuid4(), name="manager m", slots=0))
+    audience = Watching()
+    report, seen = await run(plan(url), store, asyncio.Event(), audience)
+    assert (report.most_workers, max(count for _, count in seen.workers)) == (2, 2)
+    assert max(look.workers for look in audience.looks) == 2
 
 
 async def test_another_load_before_it_is_not_counted(url: str, store: Store) -> None:

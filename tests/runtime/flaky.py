@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast import Holdfast
     from holdfast.core.lease import Extended, Lease
+    from holdfast.core.states import Event
     from holdfast.store.port import Settled, Settlement, Store, Transaction
 
 Commit = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
@@ -56,10 +57,10 @@ class _Store(_Wrapped):
     async def begin(self) -> Transaction:
         return cast("Transaction", _Transaction(await self._inner.begin(), self._flaky))
 
-    async def settled(self, lease: Lease) -> bool:
+    async def settled(self, lease: Lease) -> Event | None:
         self._flaky.asked += 1
         self._flaky.settled()
-        return cast("bool", await self._inner.settled(lease))
+        return cast("Event | None", await self._inner.settled(lease))
 
     async def extend(self, leases: Sequence[Lease]) -> list[Extended]:
         self._flaky.extended()

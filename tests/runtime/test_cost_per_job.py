@@ -70,7 +70,7 @@ COUNTED: Final[dict[str, Phases]] = {
 
 STORES: Final = tuple(COUNTED)
 WAIT: Final = 20.0
-TRIES: Final = 3
+TRIES: Final = 10
 """On a busy machine a worker finds fewer jobs at a time, and asks more often: what counts is what it can do."""
 
 

@@ -84,12 +84,13 @@ async def test_metrics_are_those_of_this_worker_under_the_servers_names(
 
     async with asking(memory_app, caplog) as ask:
         await (await work.enqueue()).result(timeout=PATIENCE)
+        (worker,) = await memory_app.client().store.workers()
 
         async def counted() -> bool:
             status, text = await ask.say(b"GET /metrics HTTP/1.1\r\n\r\n")
             samples = [sample for family in text_string_to_metric_families(text.decode()) for sample in family.samples]
             assert status == 200
-            assert {sample.labels["worker"] for sample in samples} == {"w"}
+            assert {(sample.labels["worker"], sample.labels["id"]) for sample in samples} == {("w", str(worker.worker.id))}
             found = {sample.name: sample.value for sample in samples}
             return found["holdfast_worker_claimed_jobs_total"] == 1 and found.get("holdfast_worker_settled_jobs_total") == 1
 

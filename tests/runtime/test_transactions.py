@@ -155,6 +155,93 @@ async def test_an_error_after_complete_undoes_it(app: Holdfast, receipt: Task[[i
     assert (await handle.view()).failures == 2
 
 
+async def test_a_job_is_failed_for_good_with_what_its_transaction_wrote(app: Holdfast, receipt: Task[[int], None]) -> None:
+    @app.task(retry=SOON)
+    async def awaits(*, job: Job) -> str:
+        async with job.transaction() as tx:
+            await receipt.options(conn=tx).enqueue(1)
+            tx.fail("the account is closed", code="CLOSED")
+        return "of no interest"
+
+    @app.task(retry=SOON)
+    def blocks(*, job: Job) -> str:
+        with job.transaction_sync() as tx:
+            receipt.options(conn=tx).enqueue_sync(1)
+            tx.fail("the account is closed", code="CLOSED")
+        return "of no interest"
+
+    @app.task(retry=SOON, atomic=True)
+    async def whole(*, job: Job) -> str:
+        await receipt.options(conn=job.tx).enqueue(1)
+        job.tx.fail("the account is closed", code="CLOSED")
+        return "of no interest"
+
+    counters = MemoryCounters()
+    handles = [await task.enqueue() for task in (awaits, blocks, whole)]
+    async with app.worker(counters=counters):
+        for handle in handles:
+            with pytest.raises(JobFailed, match="the account is closed") as failed:
+                await handle.result(timeout=WAIT)
+            assert failed.value.code == "CLOSED"
+    assert await receipts(app) == 3
+    views = [await handle.view() for handle in handles]
+    assert [(view.state, view.attempt, view.failures) for view in views] == [(State.FAILED, 1, 1)] * 3
+    assert counters.snapshot()[f"{SETTLED}:failed"] == 3
+
+
+async def test_the_error_that_failed_a_job_in_its_transaction_may_be_raised_on(
+    app: Holdfast, receipt: Task[[int], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    class ClosedError(Exception):
+        code = "CLOSED"
+
+    def refuse() -> None:
+        raise ClosedError("the password is password=hunter2")
+
+    @app.task(retry=SOON)
+    async def order(*, job: Job) -> str:
+        try:
+            refuse()
+        except ClosedError as error:
+            async with job.transaction() as tx:
+                await receipt.options(conn=tx).enqueue(1)
+                tx.fail(error)
+            raise
+        return ""
+
+    handle = await order.enqueue()
+    with caplog.at_level(logging.WARNING):
+        async with app.worker():
+            with pytest.raises(JobFailed):
+                await handle.result(timeout=WAIT)
+    error = (await handle.view()).error
+    assert error is not None
+    assert error.code == "CLOSED"
+    assert "ClosedError" in error.traceback
+    assert "hunter2" not in error.message + error.traceback
+    assert "which changes nothing" not in caplog.text, "it is told already"
+    assert await receipts(app) == 1
+
+
+async def test_an_error_after_fail_undoes_it_and_is_an_error_like_any_other(app: Holdfast, receipt: Task[[int], None]) -> None:
+    @app.task(retry=SOON)
+    async def order(*, job: Job) -> str:
+        async with job.transaction() as tx:
+            await receipt.options(conn=tx).enqueue(1)
+            if job.failures < 2:
+                tx.fail("for good")
+                raise ValueError("after fail")
+            with pytest.raises(NotAllowed, match="ends its job already"):
+                tx.fail(tx.complete("succeeded"))
+        return "succeeded"
+
+    handle = await order.enqueue()
+    async with app.worker():
+        assert await handle.result(timeout=WAIT) == "succeeded"
+    assert await receipts(app) == 1
+    assert (await handle.view()).failures == 2
+
+
 @pytest.mark.row(32)
 async def test_a_result_that_cannot_be_stored_is_refused_inside_the_block(app: Holdfast, receipt: Task[[int], None]) -> None:
     @app.task()
@@ -222,7 +309,7 @@ async def test_without_completion_it_is_a_fenced_write_and_the_job_goes_on(app: 
         assert await handle.result(timeout=WAIT) == "3 before the end"
 
 
-@pytest.mark.parametrize("completes", [True, False])
+@pytest.mark.parametrize("end", ["complete", "fail", "none"])
 @pytest.mark.parametrize(
     ("url", "when"),
     [
@@ -235,7 +322,7 @@ async def test_without_completion_it_is_a_fenced_write_and_the_job_goes_on(app: 
     indirect=["url"],
 )
 async def test_a_transaction_whose_lease_is_lost_cannot_commit(
-    app: Holdfast, receipt: Task[[int], None], *, completes: bool, when: str
+    app: Holdfast, receipt: Task[[int], None], *, end: str, when: str
 ) -> None:
     loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
     raised: list[BaseException] = []
@@ -251,8 +338,10 @@ async def test_a_transaction_whose_lease_is_lost_cannot_commit(
         try:
             with job.transaction_sync() as tx:
                 receipt.options(conn=tx).enqueue_sync(1)
-                if completes:
+                if end == "complete":
                     tx.complete("by the worker")
+                elif end == "fail":
+                    tx.fail("by the worker")
                 if when == "while it is open":
                     pause()
         except BaseException as error:
@@ -301,7 +390,7 @@ async def test_what_follows_a_completing_transaction_changes_nothing(
             raise Fatal("too late")
         if kind == "reschedules":
             raise Reschedule(after=1)
-        with pytest.raises(NotAllowed, match="has completed this job already"):
+        with pytest.raises(NotAllowed, match="has ended this job already"):
             async with job.transaction():
                 pass
         with pytest.raises(StaleLease):
@@ -334,7 +423,7 @@ async def test_transactions_come_one_after_another(memory_app: Holdfast) -> None
                 await job.sleep(1)
             assert job.tx is tx
             tx.complete("first")
-            with pytest.raises(NotAllowed, match="completes its job already"):
+            with pytest.raises(NotAllowed, match="ends its job already"):
                 tx.complete("second")
         with pytest.raises(BadSetting, match="there is no transaction"):
             _ = job.tx

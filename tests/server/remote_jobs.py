@@ -23,3 +23,17 @@ async def short(number: int, *, job: Job) -> int:
     job.progress(50)
     await asyncio.sleep(0.02)
     return number * 2
+
+
+@app.task(name="remote.patient", lease=2)
+async def patient(folder: str, *, job: Job) -> int:
+    """Tell that it runs, and that it was stopped; end when it is let go."""
+    place = Path(folder)
+    (place / f"began {job.attempt}").touch()
+    try:
+        while not (place / "go").exists():  # noqa: ASYNC110  the test is another process
+            await asyncio.sleep(0.02)
+    except asyncio.CancelledError:
+        (place / f"stopped {job.attempt}").touch()
+        raise
+    return job.attempt

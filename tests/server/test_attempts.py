@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 
 from holdfast import Holdfast
-from holdfast.store.port import Grain, WorkerKind
+from holdfast.server.keys import new_key
+from holdfast.store.port import Grain, Role, WorkerKind
 from holdfast.wire.leases import ClaimAnswer
 from tests.server.conftest import Asking
 from tests.server.served import serving
@@ -83,6 +85,81 @@ def test_a_failure_that_is_not_retryable_is_the_last(ask: Asking) -> None:
     assert ask.post(f"/jobs/{job['job_id']}/fail", body).json()["state"] == "failed"
     error = ask.get(f"/jobs/{job['job_id']}").json()["error"]
     assert error == {"code": "BAD_FILE", "message": "no video", "traceback": "line 1"}
+
+
+def test_every_write_that_is_refused_as_stale_is_counted(ask: Asking) -> None:
+    job = ask.claimed("first")
+    ask.taken_over(job, "second")
+    for write, more in WRITES.items():
+        assert ask.post(f"/jobs/{job['job_id']}/{write}", {"token": job["token"]} | more).status_code == 409
+    assert ask.post(f"/jobs/{uuid4()}/extend", {"token": job["token"]}).status_code == 404
+
+    text = ask.client.get(f"{ask.served.url}/metrics").text
+    own = f'id="{ask.served.server.context.id}"'
+    counted = re.findall(rf'holdfast_worker_stale_writes_total{{{own},kind="(\w+)",worker="server"}} (\d+)', text)
+    assert counted == [("checkpoint", "1"), ("extend", "1"), ("log", "1"), ("progress", "1"), ("settle", "3")]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [("release", "complete"), ("release", "fail"), ("fail", "complete"), ("fail", "release")]
+)
+@pytest.mark.parametrize("taken", [True, False])
+def test_an_attempt_that_was_ended_otherwise_is_not_answered_as_repeated(
+    ask: Asking, first: str, then: str, *, taken: bool
+) -> None:
+    job = ask.claimed("first", retry={"max_attempts": 5, "initial_ms": 0, "jitter": 0})
+    path = f"/jobs/{job['job_id']}"
+    assert ask.post(f"{path}/{first}", {"token": job["token"]} | WRITES[first]).status_code == 200
+    if taken:
+        assert len(ask.claim(ask.worker("second"), tasks=[job["task"]])) == 1
+    before = ask.get(path).json()
+
+    answer = ask.post(f"{path}/{then}", {"token": job["token"]} | WRITES[then])
+
+    assert (answer.status_code, answer.json()["error"]) == (409, "stale")
+    assert answer.json().get("holder", {}).get("worker") == ("second" if taken else None)
+    assert ask.get(path).json() == before
+    again = ask.post(f"{path}/{first}", {"token": job["token"]} | WRITES[first])
+    assert (again.status_code, again.json()["repeated"]) == (200, True)
+
+
+def test_a_line_of_the_log_that_is_sent_again_by_its_id_is_there_once(ask: Asking) -> None:
+    job, line = ask.claimed(), {"message": "half of it", "id": str(uuid4())}
+    for _ in range(2):
+        assert ask.post(f"/jobs/{job['job_id']}/log", {"token": job["token"], **line}).json() == {"answer": "applied"}
+    item = {"job_id": job["job_id"], "token": job["token"], **line}
+    assert ask.post("/leases/log", {"items": [item]}).json() == {"answers": ["applied"]}
+    assert [one.message for one in ask.run(ask.store.logs(UUID(job["job_id"]), limit=10))] == ["half of it"]
+
+
+def test_a_release_and_a_failure_that_ended_a_canceled_job_are_repeatable(ask: Asking) -> None:
+    for end in ("release", "fail"):
+        job = ask.claimed(retry={"max_attempts": 5})
+        ask.post(f"/jobs/{job['job_id']}/cancel")
+        for repeated in (False, True):
+            answer = ask.post(f"/jobs/{job['job_id']}/{end}", {"token": job["token"]}).json()
+            assert (answer["state"], answer["repeated"]) == ("canceled", repeated)
+        assert ask.post(f"/jobs/{job['job_id']}/complete", {"token": job["token"]}).status_code == 409
+
+
+def test_whoever_asks_how_an_attempt_was_ended_is_told(ask: Asking) -> None:
+    job = ask.claimed()
+    assert ask.post(f"/jobs/{job['job_id']}/settled", {"token": job["token"]}).json() == {"settled": False}
+    ask.post(f"/jobs/{job['job_id']}/release", {"token": job["token"]})
+    told = ask.post(f"/jobs/{job['job_id']}/settled", {"token": job["token"]}).json()
+    assert told == {"settled": True, "event": "released"}
+
+
+def test_secrets_in_an_error_are_taken_out_before_it_is_stored(ask: Asking) -> None:
+    error = {"code": "LOGIN", "message": "password=hunter2", "traceback": f"with {new_key()[0]}, line 3"}
+    one, other = ask.claimed(), ask.claimed()
+    assert ask.post(f"/jobs/{one['job_id']}/fail", {"token": one["token"], **error}).status_code == 200
+    item = {"job_id": other["job_id"], "token": other["token"], "event": "failed", "failures": 1, "error": error}
+    assert ask.post("/leases/settle", {"items": [item]}).json() == {"answers": ["applied"]}
+
+    for job in (one, other):
+        (attempt,) = ask.run(ask.store.attempts(UUID(job["job_id"])))
+        assert (attempt.error.message, attempt.error.traceback) == ("password=[redacted]", "with [redacted], line 3")
 
 
 def test_a_cancel_reaches_the_worker_which_ends_the_job_by_releasing_it(ask: Asking) -> None:
@@ -188,10 +265,19 @@ def test_a_full_queue_and_a_dead_lease_refuse_an_enqueue(ask: Asking) -> None:
     full = ask.post("/jobs", {"jobs": [{"task": "t", "queue": "narrow"}] * 2, "caps": {"narrow": 1}})
     assert (full.status_code, full.json()["error"], full.json()["facts"]["max_depth"]) == (409, "queue_full", 1)
     job = ask.claimed()
-    ask.taken_over(job)
-    under = {"job_id": job["job_id"], "token": job["token"]}
-    stale = ask.post("/jobs", {"jobs": [{"task": "t"}], "under": under})
-    assert (stale.status_code, stale.json()["error"]) == (409, "stale")
+    taken = ask.taken_over(job)
+    request = {"jobs": [{"task": "t"}], "under": {"job_id": job["job_id"], "token": job["token"]}}
+    stale = ask.post("/jobs", request)
+    assert (stale.status_code, stale.json()["error"], stale.json()["state"]) == (409, "stale", "running")
+    holder = stale.json()["holder"]
+    assert (holder["worker"], holder["attempt"]) == ("two", taken["attempt"])
+    unseeing = ask.post("/jobs", request, ask.key(Role.CLIENT, actions=("enqueue",)))
+    assert (unseeing.status_code, "holder" in unseeing.json(), "state" in unseeing.json()) == (409, False, False)
+    ask.post(f"/jobs/{job['job_id']}/complete", {"token": taken["token"]})
+    ended = ask.post("/jobs", request)
+    assert (ended.status_code, ended.json()["state"], "holder" in ended.json()) == (409, "succeeded", False)
+    ask.run(ask.store.delete([UUID(job["job_id"])]))
+    assert (ask.post("/jobs", request).status_code, ask.post("/jobs", request).json()["error"]) == (409, "stale")
 
 
 def test_numbers_pass_digit_for_digit(ask: Asking) -> None:

@@ -5,6 +5,8 @@ The tables name every endpoint and every form of the dashboard: one that is new 
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -75,9 +77,9 @@ class Scene:
         """Send a request to the API, with the key of the machine."""
         return self.client.post(f"/api/v1{self._filled(path)}", json=self._filled(body), headers=bearer(self.key))
 
-    def post(self, path: str, form: dict[str, str]) -> Any:
+    def post(self, path: str, form: dict[str, str], headers: dict[str, str] | None = None) -> Any:
         """Send a form of the dashboard."""
-        return self.client.post(self._filled(path), data=self._filled(form))
+        return self.client.post(self._filled(path), data=self._filled(form), headers=headers)
 
     def _filled(self, value: Any) -> Any:
         """Return a path, a form or a body with the ids that it names."""
@@ -315,6 +317,58 @@ def test_what_somebody_does_in_vain_leaves_no_line(scene: Scene, name: str) -> N
     assert scene.post(path, form).status_code >= 400
 
     assert scene.lines() == before
+
+
+# -- pages of other sites --------------------------------------------------------------------------------------------------
+
+ELSEWHERE: Final[tuple[dict[str, str], ...]] = (
+    {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "none"},
+    {"Sec-Fetch-Site": "same-origin", "Origin": "https://evil.example"},
+    {"Sec-Fetch-Site": "same-origin", "Origin": "null"},
+    {"Sec-Fetch-Site": ""},
+)
+"""What a browser says of a form that no page of this server has sent."""
+
+
+def test_what_a_page_of_another_site_has_a_browser_send_changes_nothing(scene: Scene) -> None:
+    forms = {name: (path, form) for name, (_, path, form, _) in FORMS.items()}
+    forms |= {path: (path, {"secret": SECRET}) for path in UNFORMED}
+    before, lines = picture(scene.path), scene.lines()
+
+    for name, (path, form) in forms.items():  # all in one scene, for none of them changes it
+        for headers in ELSEWHERE:
+            assert scene.post(path, form, headers).status_code == 403, (name, headers)
+        assert (picture(scene.path), scene.lines()) == (before, lines), name
+
+    assert scene.client.get("/jobs").status_code == 200, "and ann is still logged in"
+
+
+OTHERS: Final = (
+    *("https://evil.example/login", "//evil.example", "/\\evil.example", "javascript:alert(1)", "data:text/html,x"),
+    *("jobs", "/\n/evil.example"),
+)
+"""Addresses that are no page of this server."""
+
+
+@pytest.mark.parametrize("meant", ["failed", "waiting"], ids=["some jobs", "no job"])
+def test_no_page_leads_back_to_another_site(scene: Scene, meant: str) -> None:
+    for back in OTHERS:
+        asked = {"verb": "retry", "job": scene.ids[meant], "back": back}
+
+        page = scene.client.get("/jobs/confirm", params=asked).text
+
+        led = {html.unescape(one) for one in re.findall(r"(?:href|value)=\"([^\"]*)\"", page)}
+        assert ("/jobs" in led, back in led, "evil.example" in page) == (True, False, False), back
+
+
+def test_a_page_leads_back_to_where_it_was_asked_from(scene: Scene) -> None:
+    asked = {"verb": "retry", "job": scene.ids["failed"], "back": "/jobs?q=state%3Afailed"}
+
+    page = scene.client.get("/jobs/confirm", params=asked).text
+
+    assert re.findall(r"(?:href|value)=\"(/jobs\?[^\"]*)\"", page) == ["/jobs?q=state%3Afailed"] * 2
 
 
 # -- running a schedule now ------------------------------------------------------------------------------------------------

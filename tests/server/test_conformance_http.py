@@ -88,7 +88,7 @@ class HttpHarness(Harness):
         assert self._make is not None
         direct = self._make()
         await direct.open()
-        return Beside(HttpStore(self._served.url, SECRET), direct)
+        return Beside(HttpStore(self._served.url, SECRET, SystemEnvironment()), direct)
 
 
 @contextmanager

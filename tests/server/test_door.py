@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
 
 from holdfast import Holdfast
+from holdfast.cli.common import with_store
+from holdfast.core.figures import BUCKETS
+from holdfast.core.job import NewJob
 from holdfast.errors import BadSetting
 from holdfast.server.api.operations import OPERATIONS
 from holdfast.server.asgi import create_server
 from holdfast.server.keys import digest, key_id, matches, new_key
 from holdfast.server.principal import RIGHTS
+from holdfast.server.running import secured
 from holdfast.server.settings import ServerSettings
 from holdfast.store.port import Role
+from holdfast.system import SystemEnvironment
 from tests.server.conftest import Asking
 from tests.server.served import SECRET, bearer, made_key, serving
 from tests.server.test_attempts import WRITES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from holdfast.server.api.table import Operation
+    from holdfast.store.port import Store
 
 GOOD = "hf_abcdefghijkl_" + "x" * 43
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
@@ -151,6 +159,130 @@ def test_a_key_for_some_queues_reaches_no_other(ask: Asking) -> None:
     assert ask.post("/leases/settle", {"items": [item]}, key).status_code == 403
 
 
+NONE_THERE = {"jobs": [None]}
+FOREIGN: dict[str, tuple[Any, Any]] = {
+    "heartbeat": ({"leases": ["<lease>"]}, 403),
+    "claim": ({"tasks": ["theirs"], "queues": ["theirs"]}, 403),
+    "listLeases": (None, {"leases": []}),
+    "enqueue": ({"jobs": [{"task": "t", "queue": "mine"}], "under": "<lease>"}, 403),
+    "getJobs": ({"ids": ["<id>"]}, NONE_THERE),
+    "cancelJobs": ({"ids": ["<id>"]}, {"answers": ["not_found"]}),
+    "getJob": (None, 403),
+    "explainJob": (None, 403),
+    "cancelJob": ({}, 403),
+    "getChains": ({"ids": ["<id>"]}, {"chains": [None]}),
+    "setLimit": ({"queue": "theirs", "most": 1}, 403),
+    "clearLimit": ({"queue": "theirs"}, 403),
+    "extendLease": ({"token": "<token>"}, 403),
+    "reportProgress": ({"token": "<token>", "percent": 50}, 403),
+    "writeCheckpoint": ({"token": "<token>", "name": "half"}, 403),
+    "writeLog": ({"token": "<token>", "message": "hello"}, 403),
+    "completeJob": ({"token": "<token>"}, 403),
+    "failJob": ({"token": "<token>"}, 403),
+    "releaseJob": ({"token": "<token>"}, 403),
+    "wasSettled": ({"token": "<token>"}, 403),
+    "listParts": (None, 403),
+    "listBlockers": (None, 403),
+    "extendLeases": ({"leases": ["<lease>"]}, 403),
+    "settleLeases": ({"items": [{"<lease>": 0, "event": "succeeded", "failures": 0}]}, 403),
+    "reportProgressOfLeases": ({"items": [{"<lease>": 0, "percent": 50}]}, 403),
+    "writeCheckpointsOfLeases": ({"items": [{"<lease>": 0, "part": {"name": "half", "state": "completed"}}]}, 403),
+    "writeLogsOfLeases": ({"items": [{"<lease>": 0, "message": "hello"}]}, 403),
+    "markStagesOfLeases": ({"items": [{"<lease>": 0, "name": "s", "event": "stage:entered"}]}, 403),
+    "freeLeases": ({"leases": ["<lease>"]}, 403),
+    "addFigures": (
+        {
+            "figures": [
+                {"queue": "theirs", "task": "t", "event": "failed", "count": 1, "waits": [0] * BUCKETS, "runs": [0] * BUCKETS}
+            ]
+        },
+        403,
+    ),
+}
+"""What an operation is sent about a job that is held in another queue, and what it answers: a status, or nothing of the job."""
+NO_QUEUE = {
+    "getServer": "tells of the server",
+    "registerWorker": "a worker is in no queue",
+    "retireWorker": "a worker is in no queue",
+    "getSignals": "a signal is in no queue: a job of any may wait for it",
+    "getScale": "test_scale.py sees to it",
+    "listLimits": "test_limits.py sees to it",
+    "hearHints": "test_waiting.py sees to it",
+}
+"""Operations that are about no job, and why."""
+
+
+def filled(body: Any, job: dict[str, Any]) -> Any:
+    """Return a body with the lease that it names."""
+    match body:
+        case "<lease>":
+            return lease_in(job)
+        case "<token>":
+            return job["token"]
+        case "<id>":
+            return job["job_id"]
+        case dict():
+            named = lease_in(job) if "<lease>" in body else {}
+            return named | {name: filled(one, job) for name, one in body.items() if name != "<lease>"}
+        case list():
+            return [filled(one, job) for one in body]
+    return body
+
+
+def test_every_operation_is_tried_with_a_job_of_another_queue_or_is_about_none() -> None:
+    assert sorted([*FOREIGN, *NO_QUEUE]) == sorted(operation.name for operation in OPERATIONS)
+
+
+@pytest.fixture
+def theirs(ask: Asking) -> Iterator[dict[str, Any]]:
+    """A job that is held in a queue of others: not even who knows its token may touch it with a key for another one."""
+    job = ask.claimed(queue="theirs", chain=True)
+    yield job
+    assert ask.post(f"/jobs/{job['job_id']}/release", {"token": job["token"]}).json()["state"] == "ready"
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_key_for_some_queues_does_nothing_with_the_lease_of_another(ask: Asking, theirs: dict[str, Any], name: str) -> None:
+    operation = next(one for one in OPERATIONS if one.name == name)
+    body, expected = FOREIGN[name]
+    before = ask.run(ask.store.get([UUID(theirs["job_id"])]))
+    of_path = before[0].worker_id if operation.path.startswith("/workers") else theirs["job_id"]
+
+    answer = ask.client.request(
+        operation.method,
+        operation.path.replace("{id}", str(of_path)),
+        headers=bearer(ask.key(Role.ADMIN, queues=("mine",))),
+        json=filled(body, theirs),
+    )
+
+    if expected == 403:
+        assert (answer.status_code, answer.json()["error"]) == (403, "forbidden"), answer.text
+        assert "theirs" in answer.json()["message"]
+    else:
+        assert (answer.status_code, answer.json()) == (200, expected)
+    assert ask.run(ask.store.get([UUID(theirs["job_id"])])) == before
+    for records in (ask.store.parts(UUID(theirs["job_id"])), ask.store.logs(UUID(theirs["job_id"]), limit=9)):
+        assert ask.run(records) == []
+
+
+def test_a_key_for_all_queues_is_asked_for_no_queue(
+    ask: Asking, theirs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Any] = []
+    real = ask.store.get
+
+    async def counted(ids: Any) -> Any:
+        looked.append(ids)
+        return await real(ids)
+
+    monkeypatch.setattr(ask.store, "get", counted)
+    for name in ("extendLease", "reportProgress", "extendLeases", "reportProgressOfLeases", "freeLeases"):
+        operation = next(one for one in OPERATIONS if one.name == name)
+        path = operation.path.replace("{id}", theirs["job_id"])
+        assert ask.post(path, filled(FOREIGN[name][0], theirs), ask.key(Role.WORKER)).status_code == 200
+    assert looked == []
+
+
 # -- pages of other sites --------------------------------------------------------------------------------------------------
 
 
@@ -209,26 +341,24 @@ def test_a_revoked_key_is_out_within_a_second(ask: Asking) -> None:
 
 def test_use_of_a_key_is_noted(ask: Asking) -> None:
     key = ask.key(Role.WORKER)
-    assert ask.run(ask.store.key(key_id(key) or "")).used_at is None
+    assert ask.run(ask.store.keys([key_id(key) or ""]))[0].used_at is None
     ask.get("/server", key)
-    assert ask.run(ask.store.key(key_id(key) or "")).used_at is not None
+    assert ask.run(ask.store.keys([key_id(key) or ""]))[0].used_at is not None
 
 
 def test_a_known_and_an_unknown_key_cost_the_same_queries(ask: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    store, real = ask.store, ask.store.key
+    store, real = ask.store, ask.store.keys
 
-    async def counted(wanted: str) -> Any:
-        asked.append(wanted)
-        return await real(wanted)
+    async def counted(ids: Sequence[str]) -> Any:
+        asked.extend(ids)
+        return await real(ids)
 
-    monkeypatch.setattr(store, "key", counted)
+    monkeypatch.setattr(store, "keys", counted)
     good = ask.key(Role.WORKER)
     for text in (new_key()[0], good[:-2] + "xx", "no key at all"):
         asked.clear()
-        cast(
-            "Any", ask.served.server.context.door
-        )._seen.clear()  # what a test before this one has asked for is not known by heart
+        ask.served.server.context.keyring.forget()  # what a test before this one has asked for is not known by heart
         assert ask.get("/server", text).status_code == 401
         assert len(asked) == 1
 
@@ -297,6 +427,74 @@ def test_who_comes_too_often_is_told_when_to_come_again() -> None:
     assert "2 a second" in answers[-1].json()["message"]
 
 
+KEEPS: dict[str, Callable[[dict[str, Any]], tuple[str, Any]]] = {
+    "heartbeat": lambda job: (f"/workers/{job['worker']}/heartbeat", {"leases": [lease_in(job)]}),
+    "extendLease": lambda job: (f"/jobs/{job['job_id']}/extend", {"token": job["token"]}),
+    "completeJob": lambda job: (f"/jobs/{job['job_id']}/complete", {"token": job["token"]}),
+    "failJob": lambda job: (f"/jobs/{job['job_id']}/fail", {"token": job["token"]}),
+    "releaseJob": lambda job: (f"/jobs/{job['job_id']}/release", {"token": job["token"]}),
+    "extendLeases": lambda job: ("/leases/extend", {"leases": [lease_in(job)]}),
+    "settleLeases": lambda job: ("/leases/settle", {"items": [lease_in(job) | {"event": "succeeded", "failures": 0}]}),
+    "freeLeases": lambda job: ("/leases/free", {"leases": [lease_in(job)]}),
+}
+"""What keeps or ends a lease: the path and the body of a request about a job that is held."""
+
+
+def lease_in(job: dict[str, Any]) -> dict[str, Any]:
+    return {"job_id": job["job_id"], "token": job["token"]}
+
+
+def use_up(ask: Asking, key: str) -> None:
+    """Ask until a key is told to wait."""
+    for _ in range(100):
+        if ask.get("/server", key).status_code == 429:
+            return
+    raise AssertionError("the key may ask as often as it likes")
+
+
+def test_every_operation_that_keeps_or_ends_a_lease_is_tried_below() -> None:
+    assert {one.name for one in OPERATIONS if one.keeps} == set(KEEPS)
+
+
+@pytest.fixture
+def slow() -> Iterator[Asking]:
+    """A server that lets a key ask twice a second."""
+    with serving(Holdfast("memory://"), housekeeping=False, key_rate=2.0) as served:
+        ask = Asking(served)
+        yield ask
+        ask.client.close()
+
+
+@pytest.mark.parametrize("name", KEEPS)
+def test_a_key_that_has_asked_too_often_loses_no_lease(slow: Asking, name: str) -> None:
+    key = slow.key(Role.WORKER)
+    worker = slow.worker(key=key)
+    job_id = slow.run(enqueued(slow.store, task=name))
+    (job,) = slow.claim(worker, key, tasks=[name])
+    use_up(slow, key)
+
+    path, body = KEEPS[name](job | {"worker": worker})
+    answer = slow.post(path, body, key)
+
+    assert (job["job_id"], answer.status_code) == (str(job_id), 200), answer.text
+    assert slow.get("/server", key).status_code == 429, "the rest still has to wait"
+
+
+def test_what_keeps_leases_has_a_limit_of_its_own(slow: Asking) -> None:
+    key = slow.key(Role.WORKER)
+    answers = (slow.post("/leases/extend", {"leases": []}, key) for _ in range(600))  # a slow machine sends few a second
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert "20 a second" in refused.json()["message"]
+    assert slow.get("/server", key).status_code == 200, "and takes nothing from the rest"
+
+
+async def enqueued(store: Store, **fields: Any) -> UUID:
+    """Enqueue a job beside the server, which counts no request for it."""
+    job = NewJob(id=SystemEnvironment().job_id(), **fields)
+    await store.enqueue([job])
+    return job.id
+
+
 def test_who_guesses_is_shut_out_and_those_who_were_in_stay_in() -> None:
     with serving(Holdfast("memory://"), housekeeping=False, failure_rate=3.0) as served:
         ask = Asking(served)
@@ -332,6 +530,27 @@ async def test_a_server_that_others_reach_needs_a_secret_or_an_admins_key() -> N
         await start()
     await made_key(store, Role.ADMIN)
     await start()
+
+
+@pytest.mark.parametrize("flaw", ["expired", "revoked", "a worker's"])
+def test_a_server_that_no_admin_could_come_into_makes_a_secret_for_this_run(tmp_path: Path, flaw: str) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+
+    async def furnish(store: Store) -> None:
+        ends = datetime.now(UTC) - timedelta(seconds=1) if flaw == "expired" else None
+        key = await made_key(store, Role.WORKER if flaw == "a worker's" else Role.ADMIN, expires_at=ends)
+        if flaw == "revoked":
+            await store.revoke_key(key_id(key) or "", by="test")
+
+    async def invite(store: Store) -> None:
+        await made_key(store, Role.ADMIN)
+
+    asyncio.run(with_store(url, furnish, create=True))
+    settings, secret = secured(url, ServerSettings())
+    assert secret is not None
+    assert settings.admin_secret == secret
+    asyncio.run(with_store(url, invite))
+    assert secured(url, ServerSettings()) == (ServerSettings(), None)
 
 
 def test_an_open_server_is_for_this_machine_alone() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pytest
 
 HOOK_KEY = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-LOOPS = ["promoter", "reaper", "sweeper", "pruner", "measurer"]
+LOOPS = ["presence", "promoter", "reaper", "sweeper", "pruner", "measurer"]
 
 
 def got(served: Served, path: str, key: str | None = None) -> tuple[int, dict[str, Any]]:

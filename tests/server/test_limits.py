@@ -47,8 +47,17 @@ def test_a_limit_is_set_seen_and_cleared(fresh: Asking) -> None:
     lines = ask.run(ask.store.audits(limit=2, action=Action.SET_LIMIT))
     assert [(line.actor, line.targets, line.detail) for line in lines] == [
         ("ann", ("queue mail",), "as declared"),
-        ("ann", ("queue mail",), "at most 2 at once, 1 a second, 5 at a time"),
+        ("ann", ("queue mail",), "at most 2 at once, 1 a second, up to 5 at a time"),
     ]
+
+
+def test_a_weight_set_for_a_queue_reaches_who_claims_from_it(fresh: Asking) -> None:
+    ask = fresh
+    assert put(ask, {"queue": "mail", "weight": 3}).json()["override"]["weight"] == 3.0
+    body = {"tasks": ["any"], "queues": ["mail", "other"]}
+    assert ask.post(f"/workers/{ask.worker()}/claim", body).json()["weights"] == {"mail": 3.0}
+    body = {"tasks": ["any"], "queues": ["other"]}
+    assert "weights" not in ask.post(f"/workers/{ask.worker()}/claim", body).json()
 
 
 def test_a_limit_that_is_set_holds_for_the_next_claim(fresh: Asking) -> None:
@@ -112,7 +121,7 @@ def test_a_key_bound_to_queues_sees_and_sets_limits_of_these_alone(fresh: Asking
         ({"queue": "a", "rate": 0}, "rate", "must be a number from"),
         ({"queue": "a", "rate": 1, "per_ms": 0}, "per_ms", "must be a number of seconds"),
         ({"queue": "a", "most": 1, "burst": 2}, "burst", "there is none: give rate"),
-        ({"queue": "a", "weight": 2}, "weight", "a single key has a weight"),
+        ({"task": "a", "weight": 2}, "weight", "queues and single keys have a weight"),
         ({"queue": "", "most": 2}, "queue", "must not be empty"),
     ],
 )

@@ -13,7 +13,8 @@ from holdfast import Holdfast, State, connect
 from holdfast.core.figures import BUCKETS, EMPTY, Figure, bucket, quantile, summed
 from holdfast.core.limits import LimitKind, LimitName, LimitRule
 from holdfast.core.states import Event
-from holdfast.server.metrics import exposition
+from holdfast.runtime.exposing import Who
+from holdfast.server.metrics import LINGERS, exposition
 from holdfast.store.port import Beat, ClaimRequest, Worker
 from tests.support.until import until
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.store.port import Store
 
 OPEN_METRICS = "application/openmetrics-text"
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture
@@ -39,8 +41,8 @@ async def store(app: Holdfast) -> Store:
     return app.client().store
 
 
-async def samples(store: Store, own: dict[str, int] | None = None) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    text, kind = await exposition(store, own=own)
+async def samples(store: Store, own: dict[str, int] | None = None) -> Samples:
+    text, kind = await exposition(store, own={Who("server", "s"): own} if own else {})
     assert kind.startswith("text/plain")
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -70,21 +72,41 @@ async def test_jobs_and_queues_are_told_as_the_store_counts_them(app: Holdfast, 
     assert found[at("holdfast_queue_oldest_seconds", queue="slow")] >= 30
 
 
-async def test_what_workers_count_has_their_name_and_those_of_one_name_count_together(store: Store) -> None:
+async def test_what_workers_count_has_their_name_and_their_id(store: Store) -> None:
     for number, beats in ((1, 5), (2, 7)):
         await store.register(Worker(id=UUID(int=number), name="night"))
         counters = f'{{"heartbeats": {beats}, "recovered_jobs:failed:stale": 1, "concurrent_jobs": 2, "hints_arrive": 1}}'
         await store.beat(Beat(worker=UUID(int=number), counters=counters))
 
     found = await samples(store, own={"recovered_jobs:requeued:stale": 4})
-    assert found[at("holdfast_worker_heartbeats_total", worker="night")] == 12
-    assert found[at("holdfast_worker_heartbeat_failures_total", worker="night")] == 0
-    assert found[at("holdfast_worker_recovered_jobs_total", worker="night", reason="failed:stale")] == 2
-    assert found[at("holdfast_worker_recovered_jobs_total", worker="server", reason="requeued:stale")] == 4
-    assert found[at("holdfast_worker_concurrent_jobs", worker="night")] == 4
-    assert found[at("holdfast_worker_hints_arrive", worker="night")] == 2
+    one, other = ({"worker": "night", "id": str(UUID(int=number))} for number in (1, 2))
+    assert found[at("holdfast_worker_heartbeats_total", **one)] == 5
+    assert found[at("holdfast_worker_heartbeats_total", **other)] == 7
+    assert found[at("holdfast_worker_heartbeat_failures_total", **one)] == 0
+    assert found[at("holdfast_worker_recovered_jobs_total", **one, reason="failed:stale")] == 1
+    assert found[at("holdfast_worker_recovered_jobs_total", worker="server", id="s", reason="requeued:stale")] == 4
+    assert found[at("holdfast_worker_concurrent_jobs", **other)] == 2
+    assert [found[at("holdfast_worker_hints_arrive", **who)] for who in (one, other)] == [1, 1]
     assert found[at("holdfast_workers", state="idle")] == 2
-    assert found[at("holdfast_worker_acquire_conflicts_total", worker="night")] == 0
+    assert found[at("holdfast_worker_acquire_conflicts_total", **one)] == 0
+
+
+async def test_no_counter_falls_when_one_of_several_workers_ends(store: Store) -> None:
+    """Prometheus takes a counter that falls for one that began anew, and adds all of it to what was counted."""
+    for number in range(3):
+        await store.register(Worker(id=UUID(int=number), name="night"))
+        await store.beat(Beat(worker=UUID(int=number), counters='{"claimed_jobs": 10000, "settled_jobs:succeeded": 9999}'))
+    before = await samples(store)
+    await store.retire(UUID(int=1))
+    after = await samples(store)
+    await store.rewind(3600)
+    later = await samples(store)
+
+    def fell(one: Samples, next_one: Samples) -> list[object]:
+        return [what for what, value in one.items() if what[0].endswith("_total") and next_one.get(what, value) < value]
+
+    assert (fell(before, after), fell(after, later)) == ([], [])
+    assert sum(value for (name, _), value in after.items() if name == "holdfast_worker_claimed_jobs_total") == 30_000
 
 
 async def test_managers_are_told_of_apart_from_workers(store: Store) -> None:
@@ -93,14 +115,15 @@ async def test_managers_are_told_of_apart_from_workers(store: Store) -> None:
     await store.beat(Beat(worker=UUID(int=1), counters=counters))
 
     found = await samples(store)
-    assert found[at("holdfast_manager_desired_workers", manager="manager m")] == 4
-    assert found[at("holdfast_manager_workers", manager="manager m")] == 3
-    assert found[at("holdfast_manager_draining_workers", manager="manager m")] == 1
-    assert found[at("holdfast_manager_changes_total", manager="manager m", direction="up")] == 2
-    assert found[at("holdfast_manager_crashed_workers_total", manager="manager m")] == 5
-    assert found[at("holdfast_manager_recycled_workers_total", manager="manager m")] == 0
+    who = {"manager": "manager m", "id": str(UUID(int=1))}
+    assert found[at("holdfast_manager_desired_workers", **who)] == 4
+    assert found[at("holdfast_manager_workers", **who)] == 3
+    assert found[at("holdfast_manager_draining_workers", **who)] == 1
+    assert found[at("holdfast_manager_changes_total", **who, direction="up")] == 2
+    assert found[at("holdfast_manager_crashed_workers_total", **who)] == 5
+    assert found[at("holdfast_manager_recycled_workers_total", **who)] == 0
     assert found[at("holdfast_workers", state="idle")] == 0
-    assert at("holdfast_worker_heartbeats_total", worker="manager m") not in found
+    assert at("holdfast_worker_heartbeats_total", worker="manager m", id=who["id"]) not in found
 
 
 @pytest.mark.parametrize("counters", ["[]", "null", '{"heartbeats": "many"}', '{"heartbeats": -1}', '{"heartbeats": 1.5}'])
@@ -108,13 +131,18 @@ async def test_counters_that_are_none_are_left_out(store: Store, counters: str) 
     await store.register(Worker(id=UUID(int=1), name="odd"))
     await store.beat(Beat(worker=UUID(int=1), counters=counters))
 
-    assert (await samples(store))[at("holdfast_worker_heartbeats_total", worker="odd")] == 0
+    assert (await samples(store))[at("holdfast_worker_heartbeats_total", worker="odd", id=str(UUID(int=1)))] == 0
 
 
-async def test_a_worker_that_is_gone_is_not_told_of(store: Store) -> None:
+async def test_of_a_worker_that_is_gone_the_counts_are_told_until_they_were_read_and_the_levels_are_not(store: Store) -> None:
     await store.register(Worker(id=UUID(int=1), name="gone"))
+    await store.beat(Beat(worker=UUID(int=1), counters='{"claimed_jobs": 7, "concurrent_jobs": 1}'))
     await store.retire(UUID(int=1))
 
+    told = {name: value for (name, labels), value in (await samples(store)).items() if ("worker", "gone") in labels}
+    assert told["holdfast_worker_claimed_jobs_total"] == 7
+    assert "holdfast_worker_concurrent_jobs" not in told
+    await store.rewind(LINGERS)
     assert not [labels for _, labels in await samples(store) if ("worker", "gone") in labels]
 
 

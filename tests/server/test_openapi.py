@@ -186,14 +186,16 @@ class Provoked:
         return self.send(self._id_of(job), REFUSED[self.operation.name])
 
     def status_429(self) -> httpx2.Response:
-        self.monkeypatch.setattr(self.ask.served.server.context.door._requests, "take", lambda _: 1.0)  # type: ignore[attr-defined]
+        door: Any = self.ask.served.server.context.door
+        for buckets in (door._requests, door._leases):
+            self.monkeypatch.setattr(buckets, "take", lambda _: 1.0)
         return self.send()
 
     def status_503(self) -> httpx2.Response:
-        async def away(_: object) -> None:
+        async def away(*_: object, **__: object) -> None:
             raise StoreUnavailable("somewhere", 0.0, "gone")
 
-        self.monkeypatch.setattr(self.ask.served.server.context.door, "_key", away)
+        self.monkeypatch.setattr(self.ask.served.server.context.keyring, "key", away)
         return self.send()
 
 

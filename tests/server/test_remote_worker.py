@@ -175,7 +175,7 @@ async def test_a_worker_whose_key_is_not_known_does_not_start(open_served: Serve
 async def test_a_key_that_ends_is_an_outage_to_a_worker_and_an_error_to_a_client(open_served: Served) -> None:
     store = open_served.server.context.store
     key = open_served.run(made_key(store, Role.WORKER))
-    http = HttpStore(open_served.url, key)
+    http = HttpStore(open_served.url, key, SystemEnvironment())
     await http.open()
     open_served.run(store.revoke_key(key.split("_")[1], by="test"))
     with pytest.raises(StoreUnavailable, match="was revoked"):
@@ -198,7 +198,7 @@ async def test_an_error_of_the_servers_own_is_no_outage(open_served: Served, mon
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(open_served.server.context.store, "settle", broken)
-    http = HttpStore(open_served.url, SECRET)
+    http = HttpStore(open_served.url, SECRET, SystemEnvironment())
     lease = Lease(SystemEnvironment().job_id(), SystemEnvironment().token())
     with pytest.raises(HoldfastError, match="the server's own") as error:
         await http.settle([Settlement(lease, Write(Event.SUCCEED, 0, result="1"))])
@@ -207,7 +207,7 @@ async def test_an_error_of_the_servers_own_is_no_outage(open_served: Served, mon
 
 
 async def test_a_server_that_is_not_there_is_a_store_that_is_away() -> None:
-    store = HttpStore("http://127.0.0.1:1", "key")
+    store = HttpStore("http://127.0.0.1:1", "key", SystemEnvironment())
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1"):
         await store.open()
     await store.close()
@@ -315,7 +315,7 @@ def free_port() -> int:
 
 async def test_a_server_may_stand_below_a_path() -> None:
     with serving(Holdfast("memory://"), housekeeping=False, prefix="/jobs") as served:
-        store = HttpStore(f"{served.url}/jobs/", SECRET)
+        store = HttpStore(f"{served.url}/jobs/", SECRET, SystemEnvironment())
         await store.open()
         notifier = HttpNotifier(f"{served.url}/jobs", SECRET, SystemEnvironment())
         await notifier.listen(lambda _: None)

@@ -126,6 +126,9 @@ def test_a_worker_says_at_most_ten_kilobytes_of_itself(ask: Asking) -> None:
         answer = ask.post("/workers", {"name": "w", field: large})
         assert (answer.status_code, answer.json()["error"]) == (422, "bad_value"), answer.text
         assert "10,000 bytes" in answer.json()["message"]
+        assert answer.json()["path"] == field
+        assert f"{field}:" in answer.json()["message"] or field in answer.json()["message"]
+        assert "worker.info" not in answer.text
         assert ask.post("/workers", {"name": "w", field: small}).status_code == 200
 
 

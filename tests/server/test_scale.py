@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from holdfast import Holdfast
-from holdfast.store.port import Role
+from holdfast.core.limits import LimitKind, LimitName, LimitRule
+from holdfast.store.port import Beat, Role, Worker
 from tests.server.conftest import TASK, Asking
 from tests.server.served import serving
 from tests.support.postgres import MAJORS
@@ -51,9 +53,9 @@ def scale(ask: Asking, key: str | None = None, **query: Any) -> dict[str, Any]:
     return found
 
 
-def registered(ask: Asking, name: str, slots: int, metadata: Any = None) -> UUID:
+def registered(ask: Asking, name: str, slots: int, metadata: Any = None, **more: Any) -> UUID:
     about = {} if metadata is None else {"metadata": metadata}
-    answer = ask.post("/workers", {"name": name, "id": str(uuid4()), "slots": slots, **about})
+    answer = ask.post("/workers", {"name": name, "id": str(uuid4()), "slots": slots, **about, **more})
     assert answer.status_code == 200, answer.text
     return UUID(answer.json()["id"])
 
@@ -63,6 +65,13 @@ def test_an_empty_store_asks_for_nobody_and_every_value_is_a_number(alone: Askin
     assert set(told.values()) == {0}
     assert {"desired", "backlog"} <= set(told)
     assert all(type(value) in (int, float) for value in told.values()), "KEDA reads numbers"
+
+
+def test_a_manager_is_no_worker(alone: Asking) -> None:
+    about = msgspec.json.encode({"tasks": [], "queues": None}).decode()
+    alone.run(alone.store.register(Worker(id=uuid4(), name="manager m", info=about, slots=0)))
+    registered(alone, "m.1", 4)
+    assert {name: scale(alone)[name] for name in ("workers", "slots")} == {"workers": 1, "slots": 4}
 
 
 def test_what_waits_and_what_runs_is_counted_by_queue_and_task_on_every_store(ask: Asking) -> None:
@@ -107,6 +116,71 @@ def test_jobs_of_a_paused_queue_ask_for_nobody(alone: Asking) -> None:
     alone.run(alone.store.pause("held", by="a person"))
     told = scale(alone)
     assert (told["desired"], told["ready"], told["paused"], told["oldest_waiting_ms"]) == (0, 0, 1, 0)
+
+
+def test_what_a_limit_holds_back_asks_for_nobody_on_every_store(ask: Asking) -> None:
+    for _ in range(9):
+        ask.enqueue(queue="mail")
+    for _ in range(5):
+        ask.enqueue(queue="video")
+    ask.run(ask.store.set_limit(LimitName(LimitKind.QUEUE, "mail"), LimitRule(most=4)))
+    told = scale(ask, queue="mail", slots=1)
+    assert (told["desired"], told["ready"], told["throttled"]) == (4, 4, 5)
+    assert len(ask.claim(registered(ask, "one", 9), limit=9, queues=["mail"])) == 4
+    told = scale(ask, queue="mail", slots=1)
+    assert [told[name] for name in ("desired", "ready", "running", "throttled", "oldest_waiting_ms")] == [4, 0, 4, 5, 0]
+    ask.run(ask.store.set_limit(LimitName(LimitKind.TASK, TASK), LimitRule(most=6)))
+    told = scale(ask, slots=1)
+    assert (told["ready"], told["running"], told["throttled"]) == (2, 4, 8), "four of the task run, and it has room for two"
+    ask.run(ask.store.set_limit(LimitName(LimitKind.TASK, TASK), LimitRule(rate=0.001, burst=3)))
+    assert scale(ask)["ready"] == 3
+
+
+def test_jobs_that_wait_for_long_beside_free_slots_ask_for_as_many_as_what_runs_needs(alone: Asking) -> None:
+    for _ in range(50):
+        alone.enqueue()
+    one = registered(alone, "one", 20, {"tasks": [TASK]})
+    assert len(alone.claim(one, limit=2)) == 2
+    assert scale(alone, slots=1)["desired"] == 50, "they may be about to start"
+    alone.run(alone.store.rewind(31))
+    assert scale(alone, slots=1)["desired"] == 5
+    assert scale(alone, slots=20)["desired"] == 1
+    alone.enqueue(task="nobody's")
+    assert scale(alone, slots=1)["desired"] == 51, "the worker with free slots does not say that it runs all of them"
+
+
+def test_the_free_slots_of_workers_that_are_silent_ask_for_nobody_less(alone: Asking) -> None:
+    for _ in range(2):
+        alone.post("/jobs", {"jobs": [{"task": TASK}] * 500})
+    workers = [registered(alone, f"{number}", 20, {"tasks": [TASK]}) for number in range(10)]
+    for one in workers[:2]:
+        assert len(alone.claim(one, limit=20)) == 20
+    alone.run(alone.store.rewind(120))
+    for one in workers[:2]:
+        alone.run(alone.store.beat(Beat(worker=one)))
+    told = scale(alone, slots=20, target=2)
+    assert (told["desired"], told["ready"], told["running"]) == (25, 960, 40), "eight of ten crashed two minutes ago"
+    alone.run(alone.store.beat(Beat(worker=workers[2])))
+    assert scale(alone, slots=20, target=2)["desired"] == 25, "two in three slots of those that live are taken"
+    for one in workers:
+        alone.run(alone.store.beat(Beat(worker=one)))
+    assert scale(alone, slots=20, target=2)["desired"] == 5, "they live, and take nothing"
+
+
+def test_idle_workers_without_what_jobs_require_ask_for_nobody_less_on_every_store(ask: Asking) -> None:
+    ask.post("/jobs", {"jobs": [{"task": TASK, "requires": ["gpu"]}] * 30})
+    plain = registered(ask, "plain", 20, {"tasks": [TASK]})
+    strong = registered(ask, "strong", 2, {"tasks": [TASK]}, capabilities=["gpu"])
+    assert len(ask.claim(strong, limit=2, capabilities=["gpu"])) == 2
+    ask.run(ask.store.rewind(31))
+    for one in (plain, strong):
+        ask.run(ask.store.beat(Beat(worker=one)))
+    assert scale(ask, slots=2)["desired"] == 15
+    other = registered(ask, "other", 20, {"tasks": [TASK]}, capabilities=["gpu"])
+    ask.run(ask.store.rewind(31))
+    for one in (plain, strong, other):
+        ask.run(ask.store.beat(Beat(worker=one)))
+    assert scale(ask, slots=2)["desired"] == 3, "one that has it stays free: limits hold them back"
 
 
 def test_workers_count_that_serve_one_of_the_queues_and_still_claim(alone: Asking) -> None:

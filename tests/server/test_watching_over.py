@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
+from unittest.mock import PropertyMock, patch
 
 import httpx2
 import msgspec
@@ -13,6 +13,7 @@ from holdfast import Holdfast, State
 from holdfast.core.figures import Figure
 from holdfast.core.job import NewJob
 from holdfast.core.states import Event
+from holdfast.server.alerts import watching
 from holdfast.server.alerts.kinds import AlertKind
 from holdfast.server.alerts.target import Target
 from holdfast.server.alerts.watching import Watcher
@@ -48,6 +49,20 @@ def test_metrics_are_for_those_who_may_look(url: str) -> None:
         assert 'holdfast_workers{state="idle"} 0.0' in answer.text
 
 
+@pytest.mark.parametrize("housekeeping", [True, False])
+def test_metrics_tell_whether_hints_reach_the_server_itself(url: str, *, housekeeping: bool) -> None:
+    with serving(url, housekeeping=housekeeping) as served:
+        own = f'{{id="{served.server.context.id}",worker="server"}}'
+
+        def arrive() -> str:
+            text = httpx2.get(f"{served.url}/metrics", headers=bearer(SECRET)).text
+            return next(line.split()[-1] for line in text.splitlines() if line.startswith(f"holdfast_worker_hints_arrive{own}"))
+
+        assert arrive() == "1.0"
+        with patch.object(type(served.server.context.notifier), "healthy", PropertyMock(return_value=False)):
+            assert arrive() == "0.0"
+
+
 def test_metrics_are_about_the_queues_of_a_key(url: str) -> None:
     with serving(url) as served:
         store, world = served.server.context.store, served.server.context.environment
@@ -70,7 +85,7 @@ async def test_a_server_tells_of_a_job_that_has_failed_for_good(url: str) -> Non
     async with Hook() as hook:
         kinds = (AlertKind.JOB_MAX_RETRIES_EXCEEDED,)
         target = Target(name="ops", url=hook.url, secret=KEY, allow_private=True, events=kinds)
-        with patch.object(Watcher, "interval", 0.1), serving(url, alerts=[target]):
+        with patch.object(Watcher, "interval", 0.1), patch.object(watching, "LAG", 0.0), serving(url, alerts=[target]):
             handle = await work.enqueue()
             async with app.worker(queues=["default"]):
 

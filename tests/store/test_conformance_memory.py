@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 
 from holdfast.store.conformance import Harness, StoreConformance
 from holdfast.store.memory import MemoryData, MemoryStore
-from holdfast.system import SystemEnvironment
+from tests.support.lots import Drawing, Steady
+
+if TYPE_CHECKING:
+    from holdfast.core.environment import Environment
 
 
 class MemoryHarness(Harness):
@@ -16,12 +20,17 @@ class MemoryHarness(Harness):
 
     def __init__(self) -> None:
         self.data = MemoryData()
+        self.joined = 0
 
     async def clean(self) -> None:
         self.data = MemoryData()
 
-    async def open(self) -> MemoryStore:
-        store = MemoryStore(SystemEnvironment(), self.data)
+    async def join(self) -> MemoryStore:
+        self.joined += 1
+        return await self.open(Drawing(self.joined))
+
+    async def open(self, environment: Environment | None = None) -> MemoryStore:
+        store = MemoryStore(environment or Steady(), self.data)
         await store.open()
         return store
 

@@ -13,6 +13,7 @@ import pytest
 from holdfast.core.job import HIGHEST_PRIORITY
 from holdfast.core.states import TERMINAL, TRANSITIONS, State
 from holdfast.store.conformance import Harness, ProcessConformance, StoreConformance
+from tests.support.lots import Drawing, Steady
 from tests.support.majors import NEWEST
 from tests.support.openers import open_postgres
 from tests.support.sweeping import Broom
@@ -20,6 +21,7 @@ from tests.support.sweeping import Broom
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.core.environment import Environment
     from holdfast.store.postgres import PostgresStore
     from tests.support.postgres import GivenServer, PostgresServer, PostgresServers
 
@@ -124,6 +126,7 @@ class PostgresHarness(Harness):
         self._url = url
         self._broom = broom
         self._used = False
+        self._joined = 0
 
     @property
     def url(self) -> str:
@@ -138,8 +141,12 @@ class PostgresHarness(Harness):
         if self._used:
             check(self._broom)
 
-    async def open(self) -> PostgresStore:
-        store = open_postgres(self._url)
+    async def join(self) -> PostgresStore:
+        self._joined += 1
+        return await self.open(Drawing(self._joined))
+
+    async def open(self, environment: Environment | None = None) -> PostgresStore:
+        store = open_postgres(self._url, environment or Steady())
         await store.open()
         self._used = True
         return store
@@ -175,7 +182,7 @@ class TestPostgresStore(StoreConformance):
 
 class TestPostgresProcesses(ProcessConformance):
     processes: ClassVar[int] = 8
-    jobs: ClassVar[int] = 80_000
+    jobs: ClassVar[int] = 40_000
 
     @pytest.fixture
     def harness(self, postgres_harness: PostgresHarness) -> PostgresHarness:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.store.conformance import Harness, ProcessConformance, StoreConformance
+from tests.support.lots import Drawing, Steady
 from tests.support.openers import open_sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.core.environment import Environment
     from holdfast.store.sqlite import SqliteStore
 
 
@@ -32,6 +34,12 @@ FLAWS = {
     "jobs that are not in exactly one state's table": f"""
         SELECT hex(id), group_concat(place.state) FROM holdfast_job LEFT JOIN ({_PLACES}) AS place ON place.job_id = id
         GROUP BY id HAVING count(place.state) <> 1
+    """,
+    "jobs of keys that no claim would look at": """
+        SELECT hex(job_id) FROM holdfast_ready AS ready JOIN holdfast_job AS job ON job.id = ready.job_id
+        WHERE job.entry & 2 AND NOT EXISTS (
+            SELECT 1 FROM holdfast_waiting_key AS known WHERE known.lane = job.lane AND known.entry = job.entry
+        )
     """,
     "records of jobs that are not there": f"""
         SELECT hex(job_id) FROM (
@@ -91,7 +99,7 @@ FLAWS = {
     """,
     "ready jobs in a wrong lane": """
         SELECT hex(job_id), ready.lane, entry, failures FROM holdfast_ready AS ready JOIN holdfast_job AS job ON id = job_id
-        WHERE abs(ready.lane) <> iif(failures > 0 AND job.lane = entry, entry + 1, entry)
+        WHERE abs(ready.lane) <> iif(failures > 0 AND (job.lane = entry OR entry & 2), entry + 1, entry)
     """,
     "counts that are wrong": f"""
         SELECT lane, state, sum(more) FROM (
@@ -111,6 +119,7 @@ class SqliteHarness(Harness):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files = 0
+        self.joined = 0
 
     @property
     def url(self) -> str:
@@ -128,8 +137,12 @@ class SqliteHarness(Harness):
                     found = file.execute(f"{statement} LIMIT 5").fetchall()
                     assert not found, f"the test left {what}: {found}"
 
-    async def open(self) -> SqliteStore:
-        store = open_sqlite(self.url)
+    async def join(self) -> SqliteStore:
+        self.joined += 1
+        return await self.open(Drawing(self.joined))
+
+    async def open(self, environment: Environment | None = None) -> SqliteStore:
+        store = open_sqlite(self.url, environment or Steady())
         await store.open()
         return store
 

@@ -100,6 +100,7 @@ SPOKEN = [
     port.JobFilter(states=frozenset({State.READY}), created_from=AT, chain_id=ID),
     VIEW,
     port.Page([VIEW], ID, searched_all=False),
+    port.RunningView([VIEW], 3),
     CHAIN,
     port.ChainPage([CHAIN], ID, searched_all=False),
     port.BlockerView(chain_id=ID, state=State.FAILED, task="t", error=Error("BOOM")),

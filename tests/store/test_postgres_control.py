@@ -145,6 +145,7 @@ def operations(place: Place, by: str) -> dict[str, Callable[[], Awaitable[Any]]]
         "drain": lambda: store.drain(worker, by=by),
         "revoke": lambda: store.revoke(worker, by=by),
         "expire_key": lambda: store.expire_key(KEY.id, 1.0, by=by),
+        "rotate_key": lambda: store.rotate_key(KEY.id, msgspec.structs.replace(KEY, id="1" * 12), 1.0, by=by),
         "revoke_key": lambda: store.revoke_key(KEY.id, by=by),
     }
 

@@ -11,7 +11,7 @@ from holdfast.core.job import NewJob
 from holdfast.core.needs import needs_of
 from holdfast.store.port import ClaimRequest, Worker
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.lanes import SPARE_LANES, Lane, runs
+from holdfast.store.postgres.lanes import LIMITED_LANES, SPARE_LANES, Lane, runs
 from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
@@ -37,6 +37,23 @@ def test_a_claim_names_a_few_lanes_first_and_then_the_rest(limit: int, named: in
     first, rest = runs(lanes, limit)
     assert len(first) == named
     assert first + rest == lanes
+
+
+def test_lanes_that_were_found_full_stand_for_nothing_in_what_is_named_first() -> None:
+    lanes = [lane(number) for number in range(1, 151)]
+    for one in lanes:
+        one.limited = True
+    assert [len(some) for some in runs(lanes, 5, at=1.0)] == [
+        5 + SPARE_LANES,
+        LIMITED_LANES,
+        150 - 5 - SPARE_LANES - LIMITED_LANES,
+    ]
+    for one in lanes[:40]:
+        one.held_until = 2.0
+    assert len(next(runs(lanes, 5, at=1.0))) == 40 + 5 + SPARE_LANES
+    for one in lanes:
+        one.held_until = 2.0
+    assert [len(some) for some in runs(lanes, 5, at=1.0)] == [LIMITED_LANES, 50]
 
 
 def test_few_lanes_are_named_together() -> None:

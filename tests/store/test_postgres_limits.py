@@ -224,3 +224,20 @@ async def test_without_limits_a_claim_writes_none_and_reads_two_pages_of_them(st
     await first.enqueue([job() for _ in range(3)])
     assert len(await claim(first, who, 3)) == 3
     assert await count(first, "permit") == await count(first, "limits") == 0
+
+
+async def test_all_that_flows_into_a_bucket_may_start_jobs(stores: list[PostgresStore]) -> None:
+    """Time that passes within a claim counts as any other: what was not taken is still there."""
+    store, rate = stores[0], 1000.0
+    who = await worker(store)
+    await store.declare({OVER_TASK: LimitRule(rate=rate, burst=1e6)})
+    await store.enqueue([job() for _ in range(500)])
+    bucket = store._sql("SELECT tokens, extract(epoch FROM filled_at)::float8 FROM {schema}.limits WHERE id = $1")
+    empty = store._sql("UPDATE {schema}.limits SET tokens = 0, filled_at = clock_timestamp() WHERE id = $1")
+    over = limit_id(OVER_TASK)
+    await store._db.fetch(empty, over)
+    ((_, begun),) = await store._db.fetch(bucket, over)
+    started = sum([len(await claim(store, who, 3)) for _ in range(60)])
+    ((tokens, at),) = await store._db.fetch(bucket, over)
+    assert started > 50
+    assert started + tokens == pytest.approx((at - begun) * rate, abs=0.5)

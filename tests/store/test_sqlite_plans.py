@@ -28,6 +28,8 @@ SCANS = {
     "queues.paused": {"holdfast_queue"},
     "workers.workers": {"holdfast_worker"},  # from the newest on, to its limit
     "workers.held": {"holdfast_lease"},
+    "running.first": {"lease"},  # an index would be written by every heartbeat
+    "running.lapsed": {"lease"},  # as above
     "mark_offline.silent": {"holdfast_worker"},  # those that are not offline
     "beat.capable": {"holdfast_worker"},  # the same
     "revoke.held": {"holdfast_lease"},
@@ -35,18 +37,20 @@ SCANS = {
     "schedules.schedules": {"holdfast_schedule"},  # as many as the code names
     "writing.advance": {"holdfast_meta"},
     "limit.any": {"holdfast_limits"},  # stops at the first row
+    "claim.worker": {"holdfast_waiting_key"},  # as above
+    "claim.plain_heads": {"lane"},  # one row for each lane that belongs to no key
     "limit.said": {"holdfast_limits"},  # by an index of those that somebody has said something about
     "limit.running": {"lease"},  # one row for each running job
     "moving.any_blocked": {"holdfast_blocked"},  # stops at the first row
 }
 """Tables a statement may read from end to end, and why."""
 
-NOT_TABLES = {"waiting", "claim", "tag", "known", "oldest", "CONSTANT"}
+NOT_TABLES = {"waiting", "claim", "tag", "known", "side", "retries", "oldest", "CONSTANT"}
 
 HOT = ("enqueue", "claim", "settle", "extend", "moving", "promote", "writing")
 """The files in which nothing may be sorted either."""
 
-SORTS = {"claim.heads"}
+SORTS = {"claim.heads", "claim.oldest_keys"}
 """Hot, but sorts lanes, not jobs."""
 
 

@@ -16,7 +16,7 @@ from uuid_utils.compat import uuid7
 from holdfast.core.job import NewJob
 from holdfast.core.outcome import Continued, Succeeded
 from holdfast.core.settle import settle
-from holdfast.core.states import State
+from holdfast.core.states import Event, State
 from holdfast.errors import Aborted, BadSetting, StaleLease, StoreUnavailable, TransactionTooLong
 from holdfast.store.port import ClaimRequest, Settled, Settlement, Worker
 from holdfast.store.sqlite import SqliteStore
@@ -445,4 +445,4 @@ async def test_settled_waits_for_the_transaction_that_has_the_attempt_in_hand(pa
         asking = asyncio.ensure_future(other.settled(claim.lease))
         assert (await store.stats()).live == 1  # answered by another thread: the question had its chance
         await transaction.commit()
-        assert await asking
+        assert await asking is Event.SUCCEED

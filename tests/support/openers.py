@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
+    from holdfast.core.environment import Environment
     from holdfast.store.postgres import PostgresStore
     from holdfast.store.sqlite import SqliteStore
 
 
-def open_postgres(url: str) -> PostgresStore:
+def open_postgres(url: str, environment: Environment | None = None) -> PostgresStore:
     """Return a store, not yet opened."""
     from holdfast.store.postgres import PostgresStore  # noqa: PLC0415  its driver is not for those on a file
 
-    return PostgresStore(url, SystemEnvironment())
+    return PostgresStore(url, environment or SystemEnvironment())
 
 
-def open_sqlite(url: str) -> SqliteStore:
+def open_sqlite(url: str, environment: Environment | None = None) -> SqliteStore:
     """Return a store, not yet opened."""
     from holdfast.store.sqlite import SqliteStore  # noqa: PLC0415  as above
 
-    return SqliteStore(url, SystemEnvironment())
+    return SqliteStore(url, environment or SystemEnvironment())

@@ -92,6 +92,16 @@ class RedisServer(Daemon):
             with line.makefile() as answers:
                 return answers.readline().strip()
 
+    def tell(self, command: str) -> str:
+        """Return the text that a command is answered with, all of it."""
+        with socket.create_connection(("127.0.0.1", self._port), timeout=_ANSWER_SECONDS) as line:
+            line.sendall(f"{command}\r\n".encode())
+            with line.makefile("rb") as answers:
+                head = answers.readline().decode().strip()
+                if not head.startswith("$"):
+                    raise ValueError(f"{command} is not answered with a text: {head}")
+                return answers.read(int(head[1:])).decode()
+
     def _begin(self) -> None:
         for _ in range(5):  # somebody may take the free port in between
             self._port = free_port()

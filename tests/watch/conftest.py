@@ -49,6 +49,7 @@ class Scene:
         store: Store | None = None,
         clock: Callable[[], float] | None = None,
         settle: float = SETTLE,
+        caps: dict[str, int] | None = None,
         **rules: Any,
     ) -> Watcher:
         """Return a watcher as after a start: it remembers nothing but what the store tells it."""
@@ -63,7 +64,7 @@ class Scene:
             note=self.notes.append,
             clock=clock or (lambda: self.now),
         )
-        ledger = Ledger(store or self.store, dialect_of(self.url), task)
+        ledger = Ledger(store or self.store, dialect_of(self.url), task, caps)
         await ledger.open(f"{self.folder}/")
         self.watchers.append(Watcher(watching, ledger))
         return self.watchers[-1]

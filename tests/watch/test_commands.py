@@ -130,6 +130,22 @@ def test_with_an_app_the_task_says_what_else_holds(folder: Path, tmp_path: Path)
     assert str(view.id) == taken["job_id"]
 
 
+def test_with_an_app_the_depth_of_its_queue_is_heeded(folder: Path, tmp_path: Path) -> None:
+    app = APP.format(url=f"sqlite:///{tmp_path}/jobs.db") + '\napp.queue("media", max_depth=2)\n'
+    (tmp_path / "films.py").write_text(app)
+    for name in "abcde":
+        (folder / f"{name}.mov").write_text(name)
+    options = ("--task", "transcode", "--app", "films:app", "--settle", "0.1s", "--once", "--arg-name", "film")
+    done = watch(folder, *options)
+    assert len(done.stdout.splitlines()) == 2, "what has room is taken"
+    full = "queue 'media' is full: it takes 2 jobs that wait."
+    assert done.stderr == f"{full} 2 file(s) were taken; 3 wait where they are, for the next time\n"
+    assert done.returncode == 1, "not all of what is complete was taken"
+    again = watch(folder, *options)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == f"{full} 0 file(s) were taken; 3 wait where they are, for the next time\n"
+
+
 def test_files_that_still_change_are_said_to_be_left(folder: Path, tmp_path: Path) -> None:
     (folder / "a.mov").write_text("a")
     program = (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.connect import connect
+from holdfast.core.states import State
 from holdfast.errors import BadSetting, StoreUnavailable
 from holdfast.store.port import JobFilter, Retention
 from holdfast.watch.ledger import dialect_of
@@ -22,7 +23,7 @@ from tests.watch.conftest import SETTLE, Scene, scene_at
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.store.port import Transaction
+    from holdfast.store.port import Store, Transaction
 
 EVERYTHING = Retention(succeeded=0.0, failed=0.0, canceled=0.0)
 
@@ -131,7 +132,7 @@ async def test_the_row_and_the_job_stand_or_fall_together(
     async def cut_off() -> Transaction:
         transaction = await begin()
 
-        async def lost(*_: object) -> None:
+        async def lost(*_: object, **__: object) -> None:
             await transaction.rollback()
             raise StoreUnavailable("here", 0.0, "cut off")
 
@@ -180,6 +181,44 @@ async def test_an_outage_of_the_store_is_told_of_once_and_outlived(scene: Scene,
         "cannot use the database at here: no answer",
         "the store answers again",
     ]
+
+
+async def test_files_wait_for_room_in_a_full_queue_and_that_is_told_of_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        path = scene.folder / f"{number}.mov"
+        path.write_text("film")
+        os.utime(path, (number, number))
+    watcher = await scene.watcher(clock=time.monotonic, settle=0.1, caps={"default": 2})
+    monkeypatch.setattr("holdfast.watch.watcher.FULL", (0.01, 0.01))
+    stop = asyncio.Event()
+
+    async def taken(count: int, notes: int) -> None:
+        async def holds() -> bool:
+            return (len(await scene.names()), len(scene.notes)) == (count, notes)
+
+        await until(holds)
+        assert sorted(await scene.names()) == [f"{number}.mov" for number in range(count)], "the oldest come first"
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watcher.run(stop))
+        await taken(2, notes=1)
+        await end_all(scene.store)
+        await taken(4, notes=1)
+        await end_all(scene.store)
+        await taken(5, notes=2)
+        stop.set()
+    assert [note.partition(".")[0] for note in scene.notes] == [
+        "queue 'default' is full: it takes 2 jobs that wait",
+        "there was room for all files",
+    ]
+
+
+async def end_all(store: Store) -> None:
+    """Have all jobs canceled that wait."""
+    page = await store.find(JobFilter(states=frozenset({State.READY})), limit=100)
+    await store.cancel([job.id for job in page.jobs])
 
 
 async def test_a_folder_that_goes_away_is_told_of_once_and_waited_for(scene: Scene) -> None:

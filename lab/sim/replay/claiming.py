@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.fairness import AGING_TURN
 from holdfast.core.job import BlockerPolicy
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from holdfast.core.lease import Claimed
     from lab.sim.history import Done
     from lab.sim.replay.known import Known
-
-LAST_OF_TURNS: Final = AGING_TURN - 1
 
 
 class Claiming(Creating):
@@ -41,8 +39,8 @@ class Claiming(Creating):
             self._as_it_stands(done, claimed, known)
             if not known.job.fifo:
                 self._in_lane(done, known)
-                if turn % AGING_TURN != LAST_OF_TURNS and not done.given[0][0].retries_first:
-                    self._by_priority(done, known)
+                if not done.given[0][0].retries_first and self.aging.get(process) != turn % AGING_TURN:
+                    self._by_priority(done, known, process, turn % AGING_TURN)
             else:
                 self._in_line(done, known)
             self.lasts(done, claimed.expires_at)
@@ -119,14 +117,17 @@ class Claiming(Creating):
         else:
             self._passes(done, known, sooner, self.say_by_clock)
 
-    def _by_priority(self, done: Done, known: Known) -> None:
+    def _by_priority(self, done: Done, known: Known, process: tuple[str, int], turn: int) -> None:
         """Of one queue, the higher priority comes first, but in every tenth claim and in those that are for retries."""
 
         def higher(other: Known) -> bool:
             ready = _new(other) and other.first_due is None and other.job.queue == known.job.queue
             return ready and not other.job.fifo and other.job.priority > known.job.priority
 
-        self._passes(done, known, higher, self.say)
+        if process in self.aging:
+            self._passes(done, known, higher, self.say)
+        elif any(higher(other) for other in self.jobs.values()):
+            self.aging[process] = turn
 
     def _passes(self, done: Done, known: Known, first: Callable[[Known], bool], say: Callable[[Done, str], Any]) -> None:
         """Say so where a job is claimed before another one that comes first. What was claimed with it is no longer there."""

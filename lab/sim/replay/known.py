@@ -126,6 +126,8 @@ class Replaying:
         self.fired: Counter[tuple[str, Any]] = Counter()
         self.claims: list[tuple[float, str, Claimed]] = []
         self.turns: Counter[tuple[str, int]] = Counter()
+        self.aging: dict[tuple[str, int], int] = {}
+        """Where in its round of ten the claims of a process go by age, as the first of them showed: that is drawn by lot."""
         """How often each process has claimed."""
         self.loads: list[tuple[Done, int]] = []
         """How many leases a worker held after each claim."""

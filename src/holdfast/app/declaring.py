@@ -192,18 +192,19 @@ class Declaring(Producing):
         name: str,
         *,
         fifo: bool = False,
-        weight: float = 1.0,
+        weight: float | None = None,
         max_depth: int | None = None,
         limit: Limit | None = None,
     ) -> QueueOptions:
         """Say something about a queue.
 
-        `fifo` keeps one strict order across its tasks. `weight` is its share of the claims against other queues. `max_depth`
+        `fifo` keeps one strict order across its tasks. `weight` is its share of the claims against other queues, which
+        take turns as soon as one has a weight; one that nobody said anything about has 1. `max_depth`
         is how many jobs may wait in it: an enqueue beyond raises `QueueFull`. `limit` says how many of its jobs run at once
         over all workers, and how often they start.
         """
         checked_name(name, "queue")
-        if type(weight) not in {int, float} or not 0 < weight < math.inf:
+        if weight is not None and (type(weight) not in {int, float} or not 0 < weight < math.inf):
             raise BadSetting(f"queue {name!r}: weight must be above 0, not {weight!r}")
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise BadSetting(f"queue {name!r}: max_depth must be a whole number from 1, not {max_depth}")
@@ -225,6 +226,14 @@ class Declaring(Producing):
         For pools and clients that handlers share. Entered in the order declared, left in reverse.
         """
         self._lifespans.append(function)
+        return function
+
+    def capabilities(self, function: M) -> M:
+        """Have `await function()` asked when a worker starts: the names it returns are among the worker's capabilities.
+
+        For what a machine can tell by itself, such as the hardware it has. Asked after the lifespans are entered.
+        """
+        self._capabilities.append(function)
         return function
 
     def on_worker(self, function: M) -> M:

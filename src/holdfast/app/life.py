@@ -20,7 +20,7 @@ from holdfast.tasks.options import Using
 from holdfast.tasks.sealing import Sealer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
     from uuid import UUID
@@ -86,6 +86,7 @@ class Life:
         self._queues: dict[str, QueueOptions] = {}
         self._middlewares: list[Middleware] = []
         self._lifespans: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
+        self._capabilities: list[Callable[[], Awaitable[Collection[str]]]] = []
         self._listeners: list[Callable[[str, UUID], None]] = []
         self.tracing: Tracing | None = None
         """Who follows jobs from their enqueue on; set by `holdfast.telemetry.instrument`."""

@@ -1,10 +1,10 @@
 """`holdfast keys`: who is let in by a server."""
 
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from holdfast.cli import output
-from holdfast.cli.common import COMMON, Common, actor, run
+from holdfast.cli.common import COMMON, Common, Yes, actor, run
 from holdfast.cli.output import Column
 from holdfast.core.spans import span
 from holdfast.finding import Mistake, NotThere, seconds
@@ -12,6 +12,8 @@ from holdfast.server.keys import digest, new_key, new_secret
 from holdfast.server.principal import RIGHTS, Right
 from holdfast.store.port import Key, Role, Store
 
+LIVE: Final = "live"
+NEVER: Final = "never"
 COLUMNS = (
     Column("id"),
     Column("name", shrinks=True),
@@ -85,7 +87,7 @@ def ls(*, common: Common = COMMON) -> None:
                 key.id,
                 key.name,
                 key.role.value,
-                "revoked" if key.revoked_at else "expired" if key.expires_at and key.expires_at <= now else "live",
+                _state(key, now),
                 "all" if key.queues is None else ",".join(key.queues),
                 ",".join(sorted(Right(right).value for right in RIGHTS[key.role]) if key.actions is None else key.actions),
                 output.when(key.used_at, now),
@@ -98,7 +100,7 @@ def ls(*, common: Common = COMMON) -> None:
     run(common, work)
 
 
-def rotate(key: str, /, *, overlap: str = "24h", common: Common = COMMON) -> None:
+def rotate(key: str, /, *, overlap: str = "24h", expires: str | None = None, common: Common = COMMON) -> None:
     """Make a key like another one, which ends a while later: both work meanwhile.
 
     Example: holdfast keys rotate render-farm --overlap 1h
@@ -109,42 +111,60 @@ def rotate(key: str, /, *, overlap: str = "24h", common: Common = COMMON) -> Non
         The id of the key, or its name where no other live key has it.
     overlap
         How long the old one still works.
+    expires
+        When the new one ends: 90d, 12h, never; else it lives as long as the old one was made for.
     """
     within = seconds(overlap, "--overlap")
+    told = None if expires in (None, NEVER) else seconds(expires, "--expires")
 
     async def work(store: Store) -> str:
-        old = await _find(store, key)
+        now = await store.now()
+        old = _only(await _find(store, key, now), key)
         text, key_id = new_key()
-        new = Key(id=key_id, name=old.name, role=old.role, digest=digest(text), queues=old.queues, actions=old.actions)
-        await store.add_key(new, by=actor())
-        await store.expire_key(old.id, within, by=actor())
+        lives = told if expires is not None else _lifetime(old)
+        new = Key(
+            id=key_id,
+            name=old.name,
+            role=old.role,
+            digest=digest(text),
+            queues=old.queues,
+            actions=old.actions,
+            expires_at=None if lives is None else now + timedelta(seconds=lives),
+        )
+        if not await store.rotate_key(old.id, new, within, by=actor()):
+            ended = "was revoked" if old.revoked_at else "has expired"
+            raise Mistake(f"the key {old.id} ({old.name}) {ended}. Make a new one: holdfast keys add {old.name}")
         output.note(f"the old key, {old.id}, ends in {span(within)}")
         return text
 
     _show_once(run(common, work), common)
 
 
-def revoke(key: str, /, *, common: Common = COMMON) -> None:
+def revoke(key: str, /, *, all: Yes = False, common: Common = COMMON) -> None:  # noqa: A002  the name of the flag
     """End a key: within a second nobody is let in by it any more.
 
-    Example: holdfast keys revoke render-farm
+    Example: holdfast keys revoke render-farm --all
 
     Parameters
     ----------
     key
         The id of the key, or its name where no other live key has it.
+    all
+        End every live key of that name: after a rotation there are two.
     """
 
-    async def work(store: Store) -> Key:
-        found = await _find(store, key)
-        await store.revoke_key(found.id, by=actor())
+    async def work(store: Store) -> list[Key]:
+        found = await _find(store, key, await store.now())
+        for one in found if all else [_only(found, key, "Say which by its id, or end them all with --all")]:
+            await store.revoke_key(one.id, by=actor())
         return found
 
     revoked = run(common, work)
     if common.as_json:
-        output.print_json({"id": revoked.id, "name": revoked.name})
-    else:
-        print(f"{revoked.id} ({revoked.name}) is revoked")
+        output.print_json({"keys": [{"id": one.id, "name": one.name} for one in revoked]})
+        return
+    for one in revoked:
+        print(f"{one.id} ({one.name}) is revoked")
 
 
 def secret() -> None:
@@ -163,15 +183,33 @@ def _show_once(text: str, common: Common) -> None:
     output.note("keep it: it is not shown again")
 
 
-async def _find(store: Store, wanted: str) -> Key:
-    if (known := await store.key(wanted)) is not None:
+async def _find(store: Store, wanted: str, now: datetime) -> list[Key]:
+    """Return the key of an id, whatever became of it, or the live ones of a name."""
+    if known := await store.keys([wanted]):
         return known
-    named = [key for key in await store.keys() if key.name == wanted and key.revoked_at is None]
+    named = [key for key in await store.keys() if key.name == wanted and _state(key, now) == LIVE]
     if not named:
-        raise NotThere(f"there is no key {wanted!r}. See: holdfast keys ls")
-    if len(named) > 1:
-        raise Mistake(f"several live keys are named {wanted!r}: {', '.join(key.id for key in named)}. Say which by its id")
-    return named[0]
+        raise NotThere(f"there is no live key {wanted!r}. See: holdfast keys ls")
+    return named
+
+
+def _only(found: list[Key], wanted: str, fix: str = "Say which by its id") -> Key:
+    if len(found) > 1:
+        raise Mistake(f"several live keys are named {wanted!r}: {', '.join(key.id for key in found)}. {fix}")
+    return found[0]
+
+
+def _state(key: Key, now: datetime) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "expired" if key.expires_at is not None and key.expires_at <= now else LIVE
+
+
+def _lifetime(key: Key) -> float | None:
+    """Return for how many seconds a key was made; `None`: for ever."""
+    if key.expires_at is None or key.created_at is None:
+        return None
+    return (key.expires_at - key.created_at).total_seconds()
 
 
 def _names(text: str, option: str) -> tuple[str, ...]:

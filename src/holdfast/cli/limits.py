@@ -94,7 +94,8 @@ def set_limit(
     burst
         How much of the rate may be used at once. What flows in within a second, where nothing is said, and at least 1.
     weight
-        With --key: how much its turn weighs among the other keys of its queue.
+        With --queue: how much its turn weighs among the other queues of a worker; what is declared for it goes on to hold. With
+        --key: how much its turn weighs among the other keys of its queue.
     """
     name = _named(queue, task, scope, key)
     try:
@@ -208,7 +209,7 @@ def _running(view: LimitView) -> str:
 
 
 def _weight(view: LimitView) -> str:
-    """Return the weight of a key that stands beside the limit of its scope."""
+    """Return the weight that stands beside a limit: of a key beside its scope's, of a queue beside what is declared."""
     own = view.override
     return "" if own is None or own.weight is None or own == view.rule else f", weight {own.weight:g}"
 
@@ -225,7 +226,7 @@ def _whence(view: LimitView) -> str:
 
 def _dropped(before: LimitView, rule: LimitRule) -> str:
     """Say what held before and does not any more because it was not said again."""
-    was = before.override or before.declared
+    was = before.override or (None if rule.weighs_alone else before.declared)
     if was is None:
         return ""
     said = {name: getattr(was, name) for name in ("most", "rate", "weight") if getattr(rule, name) is None}

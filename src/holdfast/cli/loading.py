@@ -24,8 +24,8 @@ OWN = Path(__file__).resolve().parent.parent
 STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
 
 
-def load_app(target: str | None) -> Holdfast:
-    """Return the app that MODULE:APP names (MODULE alone: its `app`). The current folder is on the path.
+def load_app(target: str | None, *, command: str = "worker") -> Holdfast:
+    """Return the app that MODULE:APP names (MODULE alone: its `app`), for a command. The current folder is on the path.
 
     Inside another program it is that program's app, and none has to be named. Raises `BadSetting`: what Holdfast refuses in
     the module is told with its place, what else the module raises with its own frames only.
@@ -34,7 +34,7 @@ def load_app(target: str | None) -> Holdfast:
         return around.app
     if not target:
         raise BadSetting(
-            "which app? Name it as MODULE:APP, such as: holdfast worker shop.jobs:app\n"
+            f"which app? Name it as MODULE:APP, such as: holdfast {command} shop.jobs:app\n"
             '(or app = "shop.jobs:app" in holdfast.toml, or HOLDFAST_APP)'
         )
     name, _, attribute = target.partition(":")

@@ -20,10 +20,11 @@ def manager(
     queues: str | None = None,
     concurrency: int | None = None,
     prefetch: int | None = None,
+    retry_share: float | None = None,
     capabilities: str | None = None,
     waiting_target: str | None = None,
     scale_down_after: str | None = None,
-    scale_interval: Annotated[str | None, Parameter(name=["--interval", "--scale-interval"])] = None,
+    scale_interval: Annotated[str | None, Parameter(name="--interval")] = None,
     max_jobs: int | None = None,
     max_memory: str | None = None,
     name: str | None = None,
@@ -57,6 +58,8 @@ def manager(
         Slots of each worker: how many jobs it runs at the same time.
     prefetch
         How many jobs each worker may hold beyond its slots, for short jobs.
+    retry_share
+        The share of each worker's claims that look for retries first, from 0 to 1; usual is 0.2.
     capabilities
         What each worker has that some jobs require, separated by commas: gpu,nvenc.
     waiting_target
@@ -68,7 +71,7 @@ def manager(
     max_jobs
         Replace a worker after about so many jobs.
     max_memory
-        Replace a worker that takes more memory than this: 512MB, 2GB.
+        Replace a worker that takes more memory than this, once its successor is up: 512MB, 2GB. At least 32MB.
     name
         What it is called in lists, and its workers with it; else host and process.
     dry_run
@@ -87,6 +90,7 @@ def manager(
         "queues": queues,
         "concurrency": concurrency,
         "prefetch": prefetch,
+        "retry_share": retry_share,
         "capabilities": capabilities,
         "waiting_target": waiting_target,
         "scale_down_after": scale_down_after,
@@ -97,13 +101,13 @@ def manager(
         "log_format": log_format,
         "log_level": log_level,
     }
-    found = load(flags)
+    found = load(flags, spelled={"scale_interval": "--interval"})
     if found.settings.server is not None:
         raise BadSetting(
             f"{found.origins['server']} names a server, and a manager works beside the database: it counts what waits there. "
             "Leave the server out, or run workers by themselves: holdfast worker MODULE:APP --server URL"
         )
-    loaded = load_app(found.settings.app)
+    loaded = load_app(found.settings.app, command="manager")
     if loaded.url.startswith("memory:"):
         raise BadSetting("a memory:// store lives in one process, and a manager starts others: use sqlite:/// or postgresql://")
     from holdfast.cli.managing import rehearse, run_manager  # noqa: PLC0415  after the app: its mistakes are told at once

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.cli.embedded import embedding
 from holdfast.cli.loading import another_store
 from holdfast.cli.working import set_up_logs
+from holdfast.connect import connect
 from holdfast.core.scaling import Scaling
 from holdfast.fleet.manager import Manager
 from holdfast.fleet.options import ManagerOptions
@@ -42,7 +43,8 @@ def run_manager(app: Holdfast, loaded: Loaded, *, name: str | None = None) -> No
 
 def rehearse(app: Holdfast, loaded: Loaded, *, name: str | None = None) -> None:
     """Print what a manager would decide, until Ctrl-C."""
-    asyncio.run(Rehearsal(app.world(), _options(loaded, name), partial(print, flush=True)).run())
+    store = connect(app.url, create=False)  # the app's own would make what is not there
+    asyncio.run(Rehearsal(app.world(), store, _options(loaded, name), partial(print, flush=True)).run())
 
 
 def worker_command(loaded: Loaded, name: str, max_jobs: int | None) -> list[str]:
@@ -53,6 +55,7 @@ def worker_command(loaded: Loaded, name: str, max_jobs: int | None) -> list[str]
         "--name": name,
         "--concurrency": settings.concurrency,
         "--prefetch": settings.prefetch,
+        "--retry-share": settings.retry_share,
         "--queues": None if settings.queues is None else ",".join(settings.queues),
         "--capabilities": None if settings.capabilities is None else ",".join(settings.capabilities),
         "--shutdown-timeout": UNHURRIED,

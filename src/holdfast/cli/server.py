@@ -17,6 +17,11 @@ def server(
     prefix: str | None = None,
     secure_cookies: Yes = False,
     redact: str | None = None,
+    key_rate: int | None = None,
+    failure_rate: int | None = None,
+    body_limit: str | None = None,
+    longest_poll: str | None = None,
+    page_timeout: str | None = None,
     log_format: str | None = None,
     log_level: str | None = None,
 ) -> int:
@@ -48,6 +53,16 @@ def server(
         Have browsers send the dashboard's cookies over HTTPS alone: behind a proxy that speaks it.
     redact
         Names of fields of args and results that the dashboard never shows, separated by commas.
+    key_rate
+        Requests a second that one key may make, besides what keeps and ends leases; else 1000.
+    failure_rate
+        Refused keys and logins a minute from one address, after which it has to wait; else 10.
+    body_limit
+        How large a request may be, such as 8MB; else 2MiB, which is the least.
+    longest_poll
+        How long a claim may wait for jobs; else 30s.
+    page_timeout
+        How long a statement may take for a page; else 5s.
     log_format
         console or json; logs go to standard error.
     log_level
@@ -62,6 +77,11 @@ def server(
             "prefix": prefix,
             "secure_cookies": secure_cookies or None,
             "redact": redact,
+            "key_rate": key_rate,
+            "failure_rate": failure_rate,
+            "body_limit": body_limit,
+            "longest_poll": longest_poll,
+            "page_timeout": page_timeout,
             "log_format": log_format,
             "log_level": log_level,
         }

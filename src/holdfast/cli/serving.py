@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def run_server(loaded: Loaded, *, app: str | None, is_open: bool, worker: bool) -> None:
     """Serve until a signal ends it. First SIGTERM or Ctrl-C: requests that are under way are answered; second: at once."""
     given = loaded.settings
-    served = load_app(app or given.app) if app or worker else store_url(given.url)
+    served = load_app(app or given.app, command="server") if app or worker else store_url(given.url)
     url = served if isinstance(served, str) else served.url
     settings = ServerSettings(
         host=given.host,
@@ -36,6 +36,11 @@ def run_server(loaded: Loaded, *, app: str | None, is_open: bool, worker: bool) 
         prefix=given.prefix,
         secure_cookies=given.secure_cookies,
         redacted=given.redact,
+        key_rate=given.key_rate,
+        failure_rate=given.failure_rate,
+        body_limit=given.body_limit,
+        longest_poll=given.longest_poll,
+        page_timeout=given.page_timeout,
     )
     settings, secret = secured(url, settings)
     set_up_logs(level=given.log_level, style=given.log_format, worker="server")

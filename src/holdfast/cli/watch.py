@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.notify.port import Notifier
     from holdfast.store.port import Store
     from holdfast.tasks.options import JobOptions
+    from holdfast.watch.watcher import Once
 
 SHORTEST = 0.1
 
@@ -90,7 +91,7 @@ def watch(
     if not arg_name.isidentifier():
         raise Mistake(f"--arg-name: {arg_name!r} is no name of a parameter")
     _check_name(task, "--task")
-    url, make = _maker(task, arg_name, queue, app, common)
+    url, make, caps = _maker(task, arg_name, queue, app, common)
 
     from holdfast.watch.files import Rules  # noqa: PLC0415  not needed for --help
     from holdfast.watch.ledger import Ledger, dialect_of  # noqa: PLC0415  as above
@@ -111,13 +112,10 @@ def watch(
             taken=_printer(as_json=common.as_json),
             note=lambda text: output.note(output.harmless(text)),
         )
-        watcher = Watcher(watching, Ledger(store, dialect, task))
+        watcher = Watcher(watching, Ledger(store, dialect, task, caps))
         try:
             if once:
-                left = await watcher.once()
-                if left:
-                    output.note(f"{left} file(s) still change, and were left alone")
-                return output.OK
+                return _told(await watcher.once())
             stop = asyncio.Event()
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
             output.note(f"watching {place} for {task}; Ctrl-C ends it")
@@ -130,8 +128,22 @@ def watch(
     return asyncio.run(with_store(url, work, create=True))
 
 
-def _maker(task: str, arg_name: str, queue: str | None, app: str | None, common: Common) -> tuple[str, Callable[[str], NewJob]]:
-    """Return the store, and what makes the job for a path: as the app's task says, or plainly."""
+def _told(once: Once) -> int:
+    from holdfast.watch.watcher import no_room  # noqa: PLC0415  not needed for --help
+
+    if once.full is not None:
+        left = f"{once.taken:,} file(s) were taken; {once.left:,} wait where they are, for the next time"
+        output.note(output.harmless(f"{no_room(once.full)}. {left}"))
+        return output.ERROR
+    if once.left:
+        output.note(f"{once.left} file(s) still change, and were left alone")
+    return output.OK
+
+
+def _maker(
+    task: str, arg_name: str, queue: str | None, app: str | None, common: Common
+) -> tuple[str, Callable[[str], NewJob], dict[str, int]]:
+    """Return the store, what makes the job for a path, and how many may wait: as the app says, or plainly."""
     from holdfast.core.job import NewJob  # noqa: PLC0415  not needed for --help
     from holdfast.system import SystemEnvironment  # noqa: PLC0415  as above
 
@@ -144,7 +156,7 @@ def _maker(task: str, arg_name: str, queue: str | None, app: str | None, common:
     target = app or (load().settings.app if common.url is None else None)
     if target is None:
         environment = SystemEnvironment()
-        return store_url(common.url), lambda path: NewJob(id=environment.job_id(), task=task, args=args(path), **options)
+        return store_url(common.url), lambda path: NewJob(id=environment.job_id(), task=task, args=args(path), **options), {}
     if common.url is not None:
         raise Mistake("give --app or --url, not both: an app has its own store")
     found = load_app(target)
@@ -152,8 +164,10 @@ def _maker(task: str, arg_name: str, queue: str | None, app: str | None, common:
         names = "\n  ".join(sorted(found.tasks)) or "(none)"
         raise Mistake(f"{target} declares no task {task!r}. It declares:\n  {names}")
     declared = found.tasks[task]
-    declared.call_text(args("/a/path"), cast("JobOptions", options))  # refused now rather than with the first file
-    return found.url, lambda path: declared.call_text(args(path), cast("JobOptions", options)).job
+    model = declared.call_text(args("/a/path"), cast("JobOptions", options))  # refused now rather than with the first file
+    into = found.queue_options(model.job.queue)
+    caps = {} if into is None or into.max_depth is None else {into.name: into.max_depth}
+    return found.url, lambda path: declared.call_text(args(path), cast("JobOptions", options)).job, caps
 
 
 def _check_name(text: str, option: str) -> None:

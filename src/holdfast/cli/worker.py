@@ -16,6 +16,7 @@ def worker(
     queues: str | None = None,
     concurrency: int | None = None,
     prefetch: int | None = None,
+    retry_share: float | None = None,
     capabilities: str | None = None,
     name: str | None = None,
     reload: Yes = False,
@@ -44,6 +45,8 @@ def worker(
         Slots: how many jobs run at the same time.
     prefetch
         How many jobs it may hold beyond its slots, for short jobs.
+    retry_share
+        The share of claims that look for retries first, from 0 to 1; usual is 0.2.
     capabilities
         What it has that some jobs require, separated by commas: gpu,nvenc.
     name
@@ -70,6 +73,7 @@ def worker(
         "queues": queues,
         "concurrency": concurrency,
         "prefetch": prefetch,
+        "retry_share": retry_share,
         "capabilities": capabilities,
         "log_format": log_format,
         "log_level": log_level,

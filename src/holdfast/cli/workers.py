@@ -70,6 +70,9 @@ def ls(*, everyone: Annotated[bool, Parameter(name="--all", negative="")] = Fals
             for view in views
         ]
         output.print_table(COLUMNS, rows, empty="no live workers. Start one: holdfast worker MODULE:APP")
+        for view in views:
+            if view.reason and view.state is not WorkerState.OFFLINE:
+                output.note(output.harmless(f"{view.worker.name}: {view.reason}"))
 
     run(common, work)
 

@@ -40,6 +40,7 @@ async def _serve(app: Holdfast, loaded: Loaded, name: str | None) -> None:
         name=name,
         capabilities=settings.capabilities or (),
         prefetch=settings.prefetch,
+        retry_share=settings.retry_share,
         poll=settings.poll,
         shutdown_timeout=settings.shutdown_timeout,
         retention=loaded.retention,

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NEVER: Final = float("-inf")
 
@@ -32,6 +35,8 @@ BREAKER: Final = "redis_breaker"
 """Under which name the phase of the breaker around Redis is told, as a level."""
 TRANSITIONS: Final = "redis_transitions"
 """Under which name it is counted how often each phase was entered."""
+LASTS: Final = "redis_phase_seconds"
+"""Under which name it is told for how many seconds the phase has lasted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +92,8 @@ class Breaker:
         rest = min(self.limits.longest_rest, self.limits.first_rest * 2.0 ** min(rests - 1, 30))
         until = now + rest * (1.0 - chance / 2.0)
         return Breaker(self.limits, Phase.OPEN, self.era + 1, rests, until)
+
+
+def entered(figures: Mapping[str, int]) -> int:
+    """Return how often the phase changed, by what a notifier tells of itself; 0 where it uses no Redis."""
+    return sum(figures.get(f"{TRANSITIONS}:{phase}", 0) for phase in Phase)

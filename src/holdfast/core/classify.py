@@ -74,9 +74,13 @@ def outcome_of(error: BaseException, rules: Classification = DEFAULT_CLASSIFICAT
         return Stopped(error.reason)
     if isinstance(error, Reschedule):
         return Rescheduled(after=error.after, at=error.at)
-    code = code_of(error)
-    fatal = rules.verdict(error, code) is Verdict.FATAL
-    return Failed(Error(code, _message(error), traceback), fatal=fatal)
+    why = error_of(error, traceback=traceback)
+    return Failed(why, fatal=rules.verdict(error, why.code) is Verdict.FATAL)
+
+
+def error_of(error: BaseException, *, traceback: str = "") -> Error:
+    """Return what is kept of an error: its code, its text and where it was raised."""
+    return Error(code_of(error), _message(error), traceback)
 
 
 def _message(error: BaseException) -> str:

@@ -39,6 +39,13 @@ class Environment(Protocol):
         """Return a number in [0, 1)."""
         ...
 
+    def lot(self) -> float:
+        """Return a number in [0, 1) that decides whose turn it is among equals: not all processes should begin with the same.
+
+        A world made for tests may always return 0: then whoever was first is first.
+        """
+        ...
+
     def token(self) -> UUID:
         """Return a fresh secret."""
         ...

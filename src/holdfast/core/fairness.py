@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, log1p
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from holdfast.core.job import RETRIES
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
 AGING_TURN: Final = 10
-"""Every tenth claim begins with the lane whose head waited longest, so that low priorities are never starved."""
+"""Every tenth claim goes by age alone, so that low priorities are never starved. By age throughout, not only at its beginning:
+what waited longest may be held back by a limit or a pause, and must not stand before what waits behind it."""
 
 
 MOST_CREDIT: Final = 2.0
@@ -29,6 +32,8 @@ class Head(NamedTuple):
     """The lane holds jobs that have failed before."""
     weight: float | None = None
     """Of a lane that belongs to the key of a limit: how much its turn weighs among the keys of its queue."""
+    held: bool = False
+    """A limit held it back when last asked, and most likely does so still."""
 
 
 def order(heads: Iterable[Head], turn: int, *, first: str | None = None, retries_first: bool = False) -> list[Head]:
@@ -38,17 +43,32 @@ def order(heads: Iterable[Head], turn: int, *, first: str | None = None, retries
     A claimer with weights names the queue whose turn it is (`first`), one that keeps a share for retries says so now and
     then (`retries_first`); the rest follows in the usual order, so that no claim goes empty for the sake of fairness.
     """
+    if by_age(turn):
+        return sorted(heads, key=lambda head: (head.held, head.ready_at))
     if first is None and not retries_first:  # the same for every head; most claims are such, and some have a hundred lanes
-        ordered = sorted(heads, key=lambda head: (-head.priority, head.ready_at))
-    else:
-        ordered = sorted(
-            heads,
-            key=lambda head: (head.queue != first, retries_first and not head.retries, -head.priority, head.ready_at),
-        )
-    if turn % AGING_TURN == AGING_TURN - 1 and ordered:
-        oldest = min(range(len(ordered)), key=lambda index: ordered[index].ready_at)
-        ordered.insert(0, ordered.pop(oldest))
-    return ordered
+        return sorted(heads, key=lambda head: (-head.priority, head.ready_at))
+    return sorted(
+        heads, key=lambda head: (head.queue != first, retries_first and not head.retries, -head.priority, head.ready_at)
+    )
+
+
+def first_turn(lot: float) -> int:
+    """Return where a claimer begins to count its claims: each elsewhere, or none of many short-lived ones goes by age."""
+    return int(lot * AGING_TURN)
+
+
+def drawn(lot: float, weight: float) -> float:
+    """Return when one of this weight comes, of all who draw lots: the lowest number is the first, as often as its weight says.
+
+    From exponential distributions, of which the smallest is drawn in proportion to the rates; so it is for the next one among
+    those that are left. Who draws nothing but 0 leaves all equal.
+    """
+    return -log1p(-lot) / weight
+
+
+def by_age(turn: int) -> bool:
+    """Tell whether a claim takes what has waited longest, whatever its priority, queue or key."""
+    return turn % AGING_TURN == AGING_TURN - 1
 
 
 class Share(NamedTuple):
@@ -64,40 +84,57 @@ class Shares:
     What flows to a key with each claim, in proportion to its weight, is its credit, and what it takes is drawn from that. Keys
     with the most credit come first, and none takes more than it has before the others were asked; what is left then is
     anybody's, so that no claim goes empty for the sake of fairness. A key that has nothing waiting saves nothing up.
+
+    It is each claimer's own account. Among keys with equal credit, as all have in the beginning, lots are drawn by weight:
+    claimers that begin together, or make but one claim each, would else all take from the same key.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lot: Callable[[], float]) -> None:
+        self._lot = lot
         self._credit: dict[int, float] = {}
 
-    def spread(self, ordered: Sequence[Head], limit: int, turn: int) -> list[Share]:
+    def spread(self, ordered: Sequence[Head], limit: int, turn: int, *, retries_first: bool = False) -> list[Share]:
         """Return lanes that are in order with their quotas. The keys of a queue and priority stand together.
 
-        In an aging turn the first lane stays where it is: it was put there because its job has waited longest.
+        The retries of a key count as the key. They stand with the retries of the others where those come first, and with their
+        key in any other turn. In a turn by age each lane stays where it is.
         """
         if all(head.weight is None for head in ordered):  # nearly always
             return [Share(head, limit) for head in ordered]
-        aged = ordered[0].lane if turn % AGING_TURN == AGING_TURN - 1 else None
-        keyed: dict[tuple[str, int], list[Head]] = {}
+        keyed: dict[tuple[str, int], dict[int, float]] = {}
+        together: dict[tuple[str, int, bool], list[Head]] = {}
         for head in ordered:
             if head.weight is not None:
-                keyed.setdefault((head.queue, head.priority), []).append(head)
+                keyed.setdefault((head.queue, head.priority), {})[_key(head.lane)] = head.weight
+                together.setdefault((head.queue, head.priority, retries_first and head.retries), []).append(head)
         credit: dict[int, float] = {}
-        for heads in keyed.values():
-            total = sum(head.weight or 0.0 for head in heads)
-            for head in heads:
-                had = self._credit.get(head.lane, 0.0) + limit * (head.weight or 0.0) / total
-                credit[head.lane] = min(MOST_CREDIT * limit, had)
+        standing: dict[int, tuple[float, float]] = {}
+        for weights in keyed.values():
+            total = sum(weights.values())
+            new = self._credit.keys().isdisjoint(
+                weights
+            )  # then it is the lot alone: by credit all would begin with the heaviest
+            for key, weight in weights.items():
+                credit[key] = min(MOST_CREDIT * limit, self._credit.get(key, 0.0) + limit * weight / total)
+                standing[key] = 0.0 if new else -round(credit[key], 9), drawn(self._lot(), weight)
         self._credit = credit
         shares: list[Share] = []
         for head in ordered:
             if head.weight is None:
                 shares.append(Share(head, limit))
-            elif heads := keyed.pop((head.queue, head.priority), []):
-                heads.sort(key=lambda one: (one.lane != aged, -credit[one.lane], one.ready_at))
-                shares += [Share(one, max(1, min(limit, ceil(credit[one.lane])))) for one in heads]
+                continue
+            group = (head.queue, head.priority, retries_first and head.retries)
+            heads = [head] if by_age(turn) else together.pop(group, [])
+            heads.sort(key=lambda one: (standing[_key(one.lane)], one.ready_at))
+            shares += [Share(one, max(1, min(limit, ceil(credit[_key(one.lane)])))) for one in heads]
         return shares
 
     def took(self, lane: int, jobs: int, limit: int) -> None:
         """Take note of what a claim of `limit` jobs took from a lane."""
-        if lane in self._credit:
-            self._credit[lane] = max(-MOST_CREDIT * limit, self._credit[lane] - jobs)
+        if (key := _key(lane)) in self._credit:
+            self._credit[key] = max(-MOST_CREDIT * limit, self._credit[key] - jobs)
+
+
+def _key(lane: int) -> int:
+    """Return what the retries of a lane have in common with it."""
+    return lane & ~RETRIES

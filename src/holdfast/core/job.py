@@ -208,7 +208,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The lane it is claimed from: its own, the one its `fifo` queue shares among tasks, or that of its limit's key."""
         if self.fifo:
             return lane_id(self.queue, "", self.priority, self.needs)
-        return self.lane if self.limit is None else lane_id(self.queue, self.task, self.priority, self.entry_needs)
+        if self.limit is None:
+            return self.lane
+        return lane_id(self.queue, self.task, self.priority, self.entry_needs) | OF_KEY
 
     @property
     def entry_needs(self) -> tuple[str, ...]:
@@ -217,26 +219,35 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def retry_entry(self) -> int:
-        """The lane it is claimed from once it has failed: a `fifo` queue, and the key of a limit, keep one order for all."""
-        return self.entry if self.fifo or self.limit is not None else retry_lane(self.entry)
+        """The lane it is claimed from once it has failed."""
+        return line_of(self.lane, self.entry, failures=1)
 
 
 @lru_cache(maxsize=10_000)
 def lane_id(queue: str, task: str, priority: int, needs: tuple[str, ...]) -> int:
-    """Return the number of a lane, even and from 2 to 2**63 - 2, the same on every client without asking anyone.
+    """Return the number of a lane, a multiple of 4 below 2**63, the same on every client without asking anyone.
 
     A number handed out by the database would make the first enqueue of a lane wait for every open transaction that
     also uses it first. The negative of a lane is its front: where released jobs go. The odd number above it is where
-    its retries wait, so that a share of the claims can be kept for them.
+    its retries wait, so that a share of the claims can be kept for them. That of a limit's key has `OF_KEY` set.
     """
     parts = (queue, task, str(priority), *sorted(needs))
     digest = blake2b("\0".join(parts).encode(), digest_size=8).digest()
-    return (int.from_bytes(digest, "big") >> 2 << 1) or 2
+    return (int.from_bytes(digest, "big") >> 3 << 2) or 4
 
 
-def retry_lane(lane: int) -> int:
-    """Return where the retries of a lane wait."""
-    return lane | 1
+OF_KEY: Final = 2
+"""The bit by which the lane of a limit's key is told from one that a `fifo` queue shares among tasks."""
+RETRIES: Final = 1
+"""The bit by which the retries of a lane are told from the lane."""
+
+
+def line_of(lane: int, entry: int, failures: int) -> int:
+    """Return where a job lines up: where it is claimed from, or with the retries beside that once it has failed.
+
+    A `fifo` queue keeps one order for all.
+    """
+    return entry | RETRIES if failures and (entry == lane or entry & OF_KEY) else entry
 
 
 _GOOD_NAMES: set[tuple[str, str]] = set()

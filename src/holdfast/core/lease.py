@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
 
 from holdfast.core.job import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
@@ -60,6 +64,8 @@ class Taken(list[Claimed]):
     """What a claim brought. A list, and in how many seconds it is worth asking again where a limit held jobs back."""
 
     again: float | None = None
+    weights: Mapping[str, float] | None = None
+    """What people have set for queues that were asked for, whatever programs say; `None`: the claim has not looked."""
 
     def held_back(self, seconds: float) -> None:
         """Note that a job waits only because of a limit, which may let it go after so long."""

@@ -92,7 +92,7 @@ class LimitRule(msgspec.Struct, frozen=True, kw_only=True):
     burst: float | None = None
     """By default what flows in within a second, and at least one."""
     weight: float | None = None
-    """How much the turn of a key weighs, instead of what its jobs say. For single keys."""
+    """How much the turn of a queue weighs, or that of a single key, instead of what its program or its jobs say."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
@@ -118,12 +118,12 @@ class LimitRule(msgspec.Struct, frozen=True, kw_only=True):
         return self.most is None and self.rate is None and self.weight is None
 
     def __str__(self) -> str:
-        said = [] if self.most is None else [f"at most {self.most} at once"]
-        if self.rate is not None:
-            said.append(f"{self.rate:g} a second, {self.size:g} at a time")
-        if self.weight is not None:
-            said.append(f"weight {self.weight:g}")
-        return ", ".join(said) or "no limit"
+        return rule_text(self)
+
+    @property
+    def weighs_alone(self) -> bool:
+        """Whether it speaks of the weight alone: then what else holds goes on to hold."""
+        return self.weight is not None and self.most is None and self.rate is None
 
 
 def rate_text(rate: float) -> str:
@@ -135,7 +135,7 @@ def rate_text(rate: float) -> str:
 
 
 def rule_text(rule: LimitRule | None) -> str:
-    """Return what a limit says, as people say it; `str(rule)` is the same with every number as it is."""
+    """Return what a limit says, as people say it."""
     if rule is None or rule.nothing:
         return "no limit"
     said = [] if rule.most is None else [f"at most {rule.most} at once"]
@@ -196,6 +196,16 @@ class Room:
             return False
         return self._rule.rate is None or self.tokens >= min(cost, self._rule.size) - SLACK
 
+    @property
+    def starts(self) -> int | None:
+        """How many jobs may start now that cost what jobs usually do; `None`: any number."""
+        most = None if self._rule.most is None else max(0, self._rule.most - self.running)
+        if self._rule.rate is None:
+            return most
+        # a bucket that holds less than a whole one lets one start when it is full
+        flowing = max(int(self.tokens + SLACK), int(self.tokens >= min(1.0, self._rule.size) - SLACK))
+        return flowing if most is None else min(most, flowing)
+
     def take(self, cost: float) -> None:
         """Count a job that starts."""
         self.running += 1
@@ -218,11 +228,12 @@ SLACK: Final = 1e-9
 def ruling(own: LimitRule | None, override: LimitRule | None, declared: LimitRule | None) -> LimitRule | None:
     """Return what a limit says: what was set for the very key, else what people have set, else what was declared.
 
-    What was set for a key and speaks of its weight alone leaves it under the limit of its scope.
+    What was set for a key and speaks of its weight alone leaves it under the limit of its scope; so does the weight of a queue
+    with what was declared for it.
     """
     if own is not None and (own.most is not None or own.rate is not None):
         return own
-    rule = declared if override is None else override
+    rule = declared if override is None or override.weighs_alone else override
     return None if rule is None or (rule.most is None and rule.rate is None) else rule
 
 
@@ -262,5 +273,6 @@ def check_limit(name: LimitName, rule: LimitRule | None) -> None:
             raise BadJob(f"a {name.kind} has no keys: name the scope that they belong to", path="limit.key")
         if name.key:
             checked_name(name.key, "limit.key")
-    elif rule is not None and rule.weight is not None:
-        raise BadJob("a single key has a weight: name the key too", path="limit.weight")
+    elif rule is not None and rule.weight is not None and name.kind is not LimitKind.QUEUE:
+        problem = "queues and single keys have a weight"
+        raise BadJob(f"{problem}: name the key too" if name.kind is LimitKind.KEY else problem, path="limit.weight")

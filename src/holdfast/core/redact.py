@@ -28,9 +28,10 @@ _SECRETS: Final = (
     # Authorization: Basic …
     re.compile(rf"(?P<keep>\bauthorization[\"']?\s{{0,3}}[:=]\s{{0,3}}[\"']?(?:\w{{1,20}} )?+){_WORD}{{4,}}", re.IGNORECASE),
     re.compile(rf"(?P<keep>\bbearer )(?={_WORD}{{0,200}}\d){_WORD}{{12,}}", re.IGNORECASE),
-    # the well-known shapes of keys: cloud, forge and model providers, and JSON web tokens
+    # the well-known shapes of keys: cloud, forge and model providers, JSON web tokens, Holdfast's own and those of webhooks
     re.compile(
         r"(?P<keep>)(?<![\w-])(?:(?:AKIA|ASIA)[A-Z0-9]{16}\b|gh[pousr]_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}"
+        r"|hf_[a-z0-9]{12}_[A-Za-z0-9_-]+|whsec_[A-Za-z0-9+/=]{4,}"
         r"|eyJ[A-Za-z0-9_-]{5,}+\.[A-Za-z0-9_-]{5,}+\.[A-Za-z0-9_-]*)"
     ),
 )

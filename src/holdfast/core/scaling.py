@@ -3,11 +3,14 @@
 Up quickly, down slowly. More workers come when jobs wait longer than they should and the slots that are there are taken; fewer
 when for a while fewer would have done. Two thresholds that lie apart and two rests keep it from swinging: a worker is let go
 `down_after` seconds after the last one came at the earliest, so the direction changes at most twice in that time.
+
+What is decided now helps when workers have started: what that takes is measured, and decided so much earlier.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from math import ceil
 from typing import Final
 
@@ -15,11 +18,17 @@ from holdfast.core.spans import span
 from holdfast.errors import BadSetting
 
 EAGER: Final = 0.5
-"""The share of the waiting target at which more workers come: they need the rest of it to start."""
+"""The share of the waiting target at which more workers come, at the latest: they need the rest of it to start."""
+SHORTEST: Final = 0.2
+"""The share of the waiting target that counts as left, however long workers take to start: nothing is decided in no time."""
 BUSY: Final = 0.5
 """The share of slots that is taken at least before more workers come: where slots stay free, more of them would not help."""
 CALM: Final = 0.7
 """The share of slots that may be taken once there are fewer."""
+SPARE: Final = 0.4
+"""The same where jobs wait beside slots that stay free, held back by limits of their keys: below `BUSY`, or more would come."""
+START: Final = 30.0
+"""Seconds that workers get to come up; then more may come without them."""
 FALL: Final = 4
 """At most one in so many of the workers that are too many go at once, at least one."""
 
@@ -59,7 +68,7 @@ class Sample:
     now: float
     """Of a clock that only goes forward."""
     ready: int
-    """Jobs that wait for a slot."""
+    """Jobs that wait for a slot, and would start in one."""
     running: int
     """Jobs that these workers hold."""
     workers: int
@@ -72,6 +81,14 @@ class Sample:
     """Seconds that a job takes on average; `None`: not measured yet."""
     oldest: float | None = None
     """Seconds that the oldest ready job has waited."""
+    held: int = 0
+    """Jobs that a limit holds back, which are none of those that are ready."""
+    start: float | None = None
+    """Seconds that a worker needs to come up; `None`: not measured yet."""
+    not_up: tuple[str, ...] = ()
+    """The names of workers that were started, as far as they still are, and are not up."""
+    too_heavy: str = ""
+    """Which worker takes too much memory and is not replaced for it, in words."""
 
     @property
     def capacity(self) -> int:
@@ -93,15 +110,37 @@ class Memory:
     lowered_at: float | None = None
     low_since: float | None = None
     """Since when fewer workers would have been enough, without a break."""
+    lacking_since: float | None = None
+    """Since when fewer workers are up than there should be, without a break."""
+    given_up: int = 0
+    """How many of those that are not up nobody waits for any more."""
+    seen: tuple[float, int] | None = None
+    """When it last looked, and how many jobs waited then."""
+
+
+class Obstacle(StrEnum):
+    """Why the number stays although something waits, or should be up."""
+
+    MOST = "most"
+    """There are as many as there may be."""
+    LIMITS = "limits"
+    """Limits of queues or tasks hold jobs back: more workers would not start them."""
+    FREE = "free_slots"
+    """Jobs wait for long beside slots that stay free: for a capability, a limit of their key, or the database."""
+    NOT_UP = "not_up"
+    """Workers were started and do not come up."""
+    MEMORY = "memory"
+    """New workers take too much memory as soon as they are up, so none is replaced for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How many workers there should be, why, and what to remember."""
+    """How many workers there should be, why, what to remember, and what keeps the number as it is, if anything does."""
 
     count: int
     reason: str
     memory: Memory
+    obstacle: Obstacle | None = None
 
 
 def begin(scaling: Scaling) -> Decision:
@@ -114,34 +153,92 @@ def decide(scaling: Scaling, sample: Sample, memory: Memory) -> Decision:
     """Return how many workers there should be now. Pure: the same input gives the same decision."""
     enough = _enough(scaling, sample)
     low_since = (sample.now if memory.low_since is None else memory.low_since) if enough < memory.count else None
-    memory = replace(memory, low_since=low_since)
-    if (wanted := _more(scaling, sample, memory)) > memory.count:
+    growth = _growth(sample, memory)
+    memory = _waited(sample, replace(memory, low_since=low_since, seen=(sample.now, sample.waiting)))
+    if (wanted := _more(scaling, sample, memory, growth)) > memory.count:
         return _raised(scaling, sample, memory, wanted)
     if enough < memory.count and _rested(scaling, sample, memory):
         return _lowered(sample, memory, enough)
-    return Decision(memory.count, f"stays at {memory.count}: {_backlog(sample)}", memory)
+    return _stays(scaling, sample, memory)
+
+
+def _waited(sample: Sample, memory: Memory) -> Memory:
+    """Remember how long workers have not been up, and for how many of them it is no use to wait: each gets its time once."""
+    lacking = max(0, memory.count - sample.workers)
+    if not lacking:
+        return replace(memory, lacking_since=None, given_up=0)
+    since = sample.now if memory.lacking_since is None else memory.lacking_since
+    last = max(since, since if memory.raised_at is None else memory.raised_at)
+    given_up = lacking if sample.now - last >= START else min(memory.given_up, lacking)
+    return replace(memory, lacking_since=since, given_up=given_up)
+
+
+def _stays(scaling: Scaling, sample: Sample, memory: Memory) -> Decision:
+    """Say what keeps the number as it is: the first of what may, as a person would look for it."""
+    obstacle, more = None, ""
+    waits = _waits_too_long(scaling, sample)
+    if memory.given_up:
+        obstacle, more = Obstacle.NOT_UP, _without(sample, memory)
+    elif sample.too_heavy:
+        obstacle, more = Obstacle.MEMORY, f"; {sample.too_heavy}"
+    elif waits and sample.workers >= memory.count == _most(scaling, sample, memory):
+        ends = f", {sample.draining:,} of them end what they run" if sample.draining else ""
+        obstacle, more = Obstacle.MOST, f"; {scaling.max_count:,} are the most{ends}"
+    elif _is_sparse(sample) and sample.ready and (sample.oldest or 0.0) > EAGER * scaling.waiting_target:
+        obstacle, more = Obstacle.FREE, "; slots stay free, more would not help"
+    elif sample.held:
+        obstacle = Obstacle.LIMITS  # how many they are is said in any case
+    return Decision(memory.count, f"stays at {memory.count}: {_backlog(sample)}{more}", memory, obstacle)
 
 
 # --- up -----------------------------------------------------------------------------------------------------------------
 
 
-def _more(scaling: Scaling, sample: Sample, memory: Memory) -> int:
+def _growth(sample: Sample, memory: Memory) -> float:
+    """Return by how many the jobs that wait became more in a second, since the last look."""
+    if memory.seen is None or sample.now <= memory.seen[0]:
+        return 0.0
+    at, waiting = memory.seen
+    return max(0.0, (sample.waiting - waiting) / (sample.now - at))
+
+
+def _more(scaling: Scaling, sample: Sample, memory: Memory, growth: float) -> int:
     """Return how many workers are wanted, where more are: at most twice as many as there are."""
     came_lately = memory.raised_at is not None and sample.now - memory.raised_at < scaling.up_after
-    starting = sample.workers < memory.count
-    if came_lately or starting or not _waits_too_long(scaling, sample) or sample.running < BUSY * sample.capacity:
+    starting = memory.count - sample.workers > memory.given_up
+    if came_lately or starting or not _waits_too_long(scaling, sample) or _is_sparse(sample):
         return memory.count
-    # a job needs one slot at most, and less where it is short: others take the slot after it within the target
-    share = min(1.0, _service(scaling, sample) / scaling.waiting_target)
-    wanted = max(memory.count + 1, ceil((sample.running + sample.waiting * share) / sample.slots))
-    most = max(memory.count, scaling.max_count - sample.draining)  # those that drain are processes too
-    return min(wanted, 2 * memory.count, most)
+    # a job needs one slot at most, and less where it is short: others take the slot after it in the time that is left
+    share = min(1.0, _service(scaling, sample) / _left(scaling, sample))
+    meanwhile = growth * min(sample.start or 0.0, scaling.waiting_target)  # as many come until those that start are up
+    wanted = max(memory.count + 1, ceil((sample.running + (sample.waiting + meanwhile) * share) / sample.slots))
+    return min(wanted, 2 * memory.count, _most(scaling, sample, memory))
+
+
+def _most(scaling: Scaling, sample: Sample, memory: Memory) -> int:
+    """Return how many there may be: those that drain are processes too."""
+    return max(memory.count, scaling.max_count - sample.draining)
+
+
+def _is_sparse(sample: Sample) -> bool:
+    """Tell whether so few slots are taken that more of them would not help."""
+    return sample.running < BUSY * sample.capacity
 
 
 def _waits_too_long(scaling: Scaling, sample: Sample) -> bool:
     """Tell whether jobs wait, or are going to wait, so long that more workers must start now to keep the target."""
-    limit = EAGER * scaling.waiting_target
+    limit = min(EAGER * scaling.waiting_target, _left(scaling, sample))
     return sample.waiting > 0 and (_expected(scaling, sample) > limit or (sample.oldest or 0.0) > limit)
+
+
+def _left(scaling: Scaling, sample: Sample) -> float:
+    """Return the seconds of the waiting target that are left once a worker that is started now is up.
+
+    Deciding takes its time too: from the look that was just too early to the one that sees it up are two, as `up_after` is.
+    """
+    if sample.start is None:
+        return scaling.waiting_target
+    return max(SHORTEST * scaling.waiting_target, scaling.waiting_target - sample.start - scaling.up_after)
 
 
 def _expected(scaling: Scaling, sample: Sample) -> float:
@@ -160,7 +257,7 @@ def _raised(scaling: Scaling, sample: Sample, memory: Memory, count: int) -> Dec
     else:
         outlook = f"at {span(sample.service)} each the last would wait for {span(_expected(scaling, sample))}"
     target = f"the target is {span(scaling.waiting_target)}"
-    reason = f"up from {memory.count} to {count}: {_backlog(sample)}; {outlook}, {target}"
+    reason = f"up from {memory.count} to {count}: {_backlog(sample)}; {outlook}, {target}{_without(sample, memory)}"
     return Decision(count, reason, replace(memory, count=count, raised_at=sample.now, low_since=None))
 
 
@@ -168,8 +265,11 @@ def _raised(scaling: Scaling, sample: Sample, memory: Memory, count: int) -> Dec
 
 
 def _enough(scaling: Scaling, sample: Sample) -> int:
-    """Return how many workers would do, with room to spare."""
-    needed = ceil((sample.running + sample.waiting) / (CALM * sample.slots))
+    """Return how many workers would do, with room to spare. What waits counts, unless it is about to find a slot."""
+    waits = sample.waiting > 0 or (sample.oldest or 0.0) > EAGER * scaling.waiting_target
+    needed = ceil((sample.running + (sample.ready if waits else 0)) / (CALM * sample.slots))
+    if _is_sparse(sample):  # what waits beside free slots is held back: as many do as what runs needs
+        needed = min(needed, ceil(sample.running / (SPARE * sample.slots)))
     return max(scaling.default_count, needed)
 
 
@@ -189,4 +289,14 @@ def _lowered(sample: Sample, memory: Memory, enough: int) -> Decision:
 
 def _backlog(sample: Sample) -> str:
     oldest = "" if sample.oldest is None or not sample.ready else f", the oldest for {span(sample.oldest)}"
-    return f"{sample.ready:,} wait{oldest}, {sample.running:,} of {sample.capacity:,} slots are taken"
+    held = f", limits hold back {sample.held:,} more" if sample.held else ""
+    return f"{sample.ready:,} wait{oldest}{held}, {sample.running:,} of {sample.capacity:,} slots are taken"
+
+
+def _without(sample: Sample, memory: Memory) -> str:
+    """Say which workers do not come up."""
+    if not memory.given_up:
+        return ""
+    if not sample.not_up:  # they crash, and are not there between two tries
+        return f"; {memory.given_up:,} do not come up"
+    return f"; {', '.join(sample.not_up)} {'does' if len(sample.not_up) == 1 else 'do'} not come up"

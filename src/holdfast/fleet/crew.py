@@ -10,12 +10,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from holdfast.fleet.memory import memory_of
+from holdfast.fleet.heavy import Heavy
+from holdfast.fleet.memory import MEGABYTE, memory_of
 from holdfast.runtime import counters as count
 from holdfast.runtime.executor import boot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from holdfast.core.environment import WorkerEnvironment
     from holdfast.fleet.options import ManagerOptions
@@ -27,7 +28,7 @@ FIRST_REST: Final = 0.5
 """Seconds until a crashed worker is started again; doubled with every crash that follows."""
 LONGEST_REST: Final = 30.0
 STEADY: Final = 10.0
-"""Seconds that a worker must live for the crashes before it to be forgotten."""
+"""Seconds that a worker which came after the last crash must live for the crashes to be forgotten."""
 WEIGH_EVERY: Final = 1.0
 SPREAD: Final = 0.1
 """By how much the jobs of two workers differ until they are replaced: not all of them at once."""
@@ -40,6 +41,8 @@ class Member:
     name: str
     process: subprocess.Popen[bytes]
     started_at: float
+    up_at: float | None = None
+    """When it was first seen up; until then it imports, runs nothing, and is no successor of anybody."""
     drains: bool = False
     """It was asked to end: it claims nothing more."""
     aborted: bool = False
@@ -69,8 +72,22 @@ class Crew:
         self._command = command
         self._started = 0
         self._crashes = 0
+        self._crashed_at = 0.0
         self._not_before = 0.0
         self._weigh_at = 0.0
+        self._outgoing: Member | None = None
+        """The one that takes too much memory, and works on until its successor is up."""
+        self._heavy = None if options.max_memory is None else Heavy(options.max_memory)
+
+    @property
+    def too_heavy(self) -> str:
+        """Which worker takes too much memory and is not replaced for it, and why; empty when there is none."""
+        return "" if self._heavy is None else self._heavy.said
+
+    @property
+    def outgoing(self) -> Member | None:
+        """The one that leaves as soon as its successor is up."""
+        return self._outgoing
 
     @property
     def staying(self) -> list[Member]:
@@ -86,10 +103,16 @@ class Crew:
         """Forget those that have ended, replace what became too large, and start what is missing."""
         self._bury()
         self._weigh()
-        while len(self.staying) < self.wanted and self._may_start():
+        while len(self.staying) < self.wanted + (self._outgoing in self.staying) and self._may_start():
             self._start()
         self._counters.level(count.WORKERS, len(self.staying))
         self._counters.level(count.DRAINING, self.draining)
+
+    def came_up(self, processes: Collection[int]) -> None:
+        """Take note of the workers that are up, by their processes."""
+        for member in self.members:
+            if member.up_at is None and member.process_id in processes:
+                member.up_at = self._environment.monotonic()
 
     def drain(self, member: Member) -> None:
         """Have a worker claim nothing more, finish what it runs, and end. Nothing that it runs is interrupted."""
@@ -147,7 +170,9 @@ class Crew:
             self.members.remove(member)
             if not member.drains:
                 self._ended_unasked(member, now)
-        if self._crashes and any(now - member.started_at >= STEADY for member in self.members):
+        # one that was there before lives on whatever the crash was about: it says nothing about those that are started now
+        later = [member for member in self.members if member.started_at > self._crashed_at]
+        if self._crashes and any(now - member.started_at >= STEADY for member in later):
             self._crashes = 0
 
     def _ended_unasked(self, member: Member, now: float) -> None:
@@ -157,20 +182,42 @@ class Crew:
             logger.info("worker %s has ended and is replaced", member.name)
             return
         self._crashes += 1
+        self._crashed_at = now
         self._counters.add(count.CRASHED)
         rest = min(LONGEST_REST, FIRST_REST * 2 ** (self._crashes - 1)) * (0.5 + self._environment.random() / 2)
         self._not_before = max(self._not_before, now + rest)
         logger.error("worker %s crashed with code %d; it is replaced in %.1f s", member.name, member.process.returncode, rest)
 
     def _weigh(self) -> None:
-        """Drain a worker that takes too much memory: one at a time, and its successor starts as soon as there is room."""
-        most, now = self._options.max_memory, self._environment.monotonic()
-        if most is None or now < self._weigh_at or self.draining:
+        """Replace a worker that takes too much memory, the heaviest: it leaves when its successor is up.
+
+        Only those that are up are weighed: what an import takes for a moment says nothing, and a worker that is replaced before
+        it could do anything leaves nobody who works.
+        """
+        now = self._environment.monotonic()
+        if self._heavy is None or now < self._weigh_at:
             return
-        self._weigh_at = now + WEIGH_EVERY
-        weights = {member: memory_of(member.process_id) for member in self.staying}
-        heaviest = max(self.staying, key=lambda member: weights[member], default=None)
-        if heaviest is not None and weights[heaviest] > most:
-            logger.info("worker %s takes %d MB and is replaced", heaviest.name, weights[heaviest] // 2**20)
+        if self._outgoing not in self.staying:
+            self._weigh_at = now + WEIGH_EVERY
+            weights = {member: memory_of(member.process_id) for member in self.staying if member.up_at is not None}
+            self._outgoing = self._heavy.choose(weights, now)
+            if self._outgoing is not None:
+                logger.info("worker %s takes %d MB and is replaced", self._outgoing.name, weights[self._outgoing] // MEGABYTE)
+        if (leaving := self._outgoing) is not None and self._may_leave(leaving):
+            self._outgoing = None
             self._counters.add(count.RECYCLED)
-            self.drain(heaviest)
+            self.drain(leaving)
+
+    def _may_leave(self, leaving: Member) -> bool:
+        """Tell whether as many as are wanted are up without it, or, where there is no room for one more, at least one is.
+
+        Those that drain may take hours. Where they leave no room for successors the others are not spared for that. Where only
+        one process is allowed there is nobody to wait for.
+        """
+        most = self._options.scaling.max_count
+        others = [member for member in self.staying if member is not leaving]
+        if any(member.up_at is None for member in others):
+            return False  # it is about to be there
+        if len(self.members) < most:
+            return len(others) >= self.wanted
+        return bool(others) or most == 1

@@ -14,13 +14,16 @@ from holdfast.errors import HoldfastError
 from holdfast.fleet.crew import Crew
 from holdfast.fleet.observing import Observer
 from holdfast.fleet.record import Record
+from holdfast.fleet.repeating import Repeating
+from holdfast.fleet.starting import StartTimes
+from holdfast.fleet.telling import Telling
 from holdfast.runtime import counters as count
 from holdfast.runtime.attempt import STOP_GRACE
 from holdfast.runtime.counters import MemoryCounters
 from holdfast.runtime.service import wait_for_event
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.core.scaling import Decision
     from holdfast.fleet.crew import Member
@@ -51,13 +54,13 @@ class Manager:
         self._store = world.make_store()
         self._observer = Observer(self._store, world.tasks, options.queues)
         self._record = Record(self._store, options, self.counters, world.environment.job_id())
+        self._starts = StartTimes()
         self._decision = begin(options.scaling)
+        self._telling = Telling(self._decision)
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
         self._holds = False
         """Whether a person has disabled it: it leaves the number of workers as it is."""
-        self._silent = False
-        """Whether the store did not answer lately."""
 
     async def serve(self) -> None:
         """Run until SIGTERM or SIGINT: the first has all workers finish and end, the second has them give back what runs."""
@@ -86,12 +89,11 @@ class Manager:
     async def _run(self) -> None:
         logger.info("%s", self._greeting())
         await self._take(self._decision)
+        repeat = Repeating(lambda: self._crew.wanted, logger.warning, logger.info).again_and_again
         async with asyncio.TaskGroup() as group:
             loops = [
-                group.create_task(self._again_and_again(self._look_and_decide, self.options.interval), name="holdfast-decide"),
-                group.create_task(
-                    self._again_and_again(self._beat, min(BEAT, BEAT * self.options.interval)), name="holdfast-beat"
-                ),
+                group.create_task(repeat(self._look_and_decide, self.options.interval), name="holdfast-decide"),
+                group.create_task(repeat(self._beat, min(BEAT, BEAT * self.options.interval)), name="holdfast-beat"),
             ]
             while not self._stop_asked.is_set():
                 self._crew.keep_up()
@@ -125,21 +127,6 @@ class Manager:
 
     # deciding
 
-    async def _again_and_again(self, work: Callable[[], Awaitable[None]], rest: float) -> None:
-        """Do something for ever. While the store does not answer, the number of workers stays as it is."""
-        while True:
-            await asyncio.sleep(rest)
-            try:
-                await work()
-            except HoldfastError as error:
-                if not self._silent:
-                    logger.warning("the store does not answer, the number of workers stays at %d: %s", self._crew.wanted, error)
-                self._silent = True
-            else:
-                if self._silent:
-                    logger.info("the store answers again: decisions go on")
-                self._silent = False
-
     async def _beat(self) -> None:
         """Give a sign of life, and do what people have decided about this manager."""
         told = await self._record.beat()
@@ -149,17 +136,28 @@ class Manager:
             self._stop_asked.set()
 
     async def _look_and_decide(self) -> None:
+        own = {member.process_id: member.name for member in self._crew.members}
+        views = await self._observer.workers(own, socket.gethostname())
+        self._crew.came_up(views)
         if self._holds:
+            self._record.reason = f"stays at {self._crew.wanted}: somebody has disabled it"
             return
-        views = await self._observer.workers({member.process_id for member in self._crew.members}, socket.gethostname())
         decision = decide(self.options.scaling, await self._sample(views), self._decision.memory)
+        self._record.reason = decision.reason
+        if decision.obstacle is not None:
+            self.counters.add(count.STAYS, label=decision.obstacle)
+        is_news = self._telling.is_news(decision, self._environment.monotonic())
         if decision.count != self._decision.count:
             await self._change(decision, views)
-        self._decision = decision
+        else:
+            self._decision = decision
+            if is_news:
+                await self._tell(decision)
 
     async def _sample(self, views: dict[int, WorkerView]) -> Sample:
         staying = [view for member in self._crew.staying if (view := views.get(member.process_id)) is not None]
         backlog, now = await self._observer.backlog(), self._environment.monotonic()
+        self._starts.note(self._crew.members, views, now)
         return Sample(
             now=now,
             ready=backlog.ready,
@@ -169,6 +167,10 @@ class Manager:
             slots=self.options.slots,
             service=await self._observer.service(now),
             oldest=backlog.oldest,
+            held=backlog.throttled,
+            start=self._starts.seconds,
+            not_up=tuple(member.name for member in self._crew.staying if member.process_id not in views),
+            too_heavy=self._crew.too_heavy,
         )
 
     async def _change(self, decision: Decision, views: dict[int, WorkerView]) -> None:
@@ -184,16 +186,20 @@ class Manager:
         self._crew.wanted = decision.count
         self._crew.keep_up()
         self.counters.level(count.DESIRED, decision.count)
-        logger.info("%s", decision.reason)
-        await self._record.decided(decision)
+        self._record.reason = decision.reason
+        await self._tell(decision)
         await self._beat()
 
-    def _too_many(self, wanted: int, views: dict[int, WorkerView]) -> list[Member]:
-        """Return the workers to let go: those that run the least, and of these the youngest, which are not up yet."""
+    async def _tell(self, decision: Decision) -> None:
+        logger.info("%s", decision.reason)
+        await self._record.decided(decision)
 
-        def burden(member: Member) -> tuple[int, float]:
+    def _too_many(self, wanted: int, views: dict[int, WorkerView]) -> list[Member]:
+        """Return the workers to let go: the one that was to leave anyway, then those that run the least, the youngest first."""
+
+        def burden(member: Member) -> tuple[bool, int, float]:
             view = views.get(member.process_id)
-            return (0 if view is None else view.running), -member.started_at
+            return member is not self._crew.outgoing, (0 if view is None else view.running), -member.started_at
 
         staying = sorted(self._crew.staying, key=burden)
         return staying[: max(0, len(staying) - wanted)]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import psutil
+
+MEGABYTE: Final = 1_000_000
 
 
 def memory_of(process_id: int) -> int:

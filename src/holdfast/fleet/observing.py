@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.core.states import State
+from holdfast.backlog import backlog
 from holdfast.store.port import Grain
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from holdfast.backlog import Backlog
     from holdfast.store.port import Store, WorkerView
 
 MEASURED: Final = timedelta(minutes=2)
@@ -23,15 +23,6 @@ MEASURE_EVERY: Final = 5.0
 NEWEST: Final = 500
 """Workers of the registry that are looked through first, the newest: it forgets none."""
 ALL: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """What waits and runs in some queues, whoever runs it."""
-
-    ready: int
-    running: int
-    oldest: float | None
 
 
 class Observer:
@@ -45,16 +36,8 @@ class Observer:
         self._measure_at = 0.0
 
     async def backlog(self) -> Backlog:
-        """Return what waits and runs. What waits in a paused queue waits for a person, not for a worker."""
-        stats = await self._store.stats()
-        paused = {queue.name for queue in await self._store.queues() if queue.paused_at is not None}
-        mine = [row for row in stats.tasks if self._is_mine(row.queue, row.task)]
-        open_rows = [row for row in mine if row.queue not in paused and row.counts.get(State.READY, 0)]
-        return Backlog(
-            ready=sum(row.counts[State.READY] for row in open_rows),
-            running=sum(row.counts.get(State.RUNNING, 0) for row in mine),
-            oldest=max((stats.oldest_waiting.get(row.queue, 0.0) for row in open_rows), default=None),
-        )
+        """Return what waits and runs, whoever runs it."""
+        return await backlog(self._store, lambda row: self._is_mine(row.queue, row.task))
 
     async def service(self, now: float) -> float | None:
         """Return how many seconds a job takes, by what workers wrote lately; as it was last known where nothing ended."""
@@ -67,25 +50,26 @@ class Observer:
                 self._service = sum(figure.ran for figure in timed) / number
         return self._service
 
-    async def workers(self, processes: Collection[int], host: str) -> dict[int, WorkerView]:
-        """Return the workers of this machine that are up, by their processes."""
-        if not processes:
+    async def workers(self, own: Mapping[int, str], host: str) -> dict[int, WorkerView]:
+        """Return the workers of this manager that are up, by their processes; `own` are these with their names."""
+        if not own:
             return {}
         views = await self._store.workers(limit=NEWEST)
-        found = _by_process(views, processes, host)
-        if len(found) < len(processes) and len(views) == NEWEST:  # one that started long ago is behind many that came since
-            found = _by_process(await self._store.workers(limit=ALL), processes, host)
+        found = _by_process(views, own, host)
+        if len(found) < len(own) and len(views) == NEWEST:  # one that started long ago is behind many that came since
+            found = _by_process(await self._store.workers(limit=ALL), own, host)
         return found
 
     def _is_mine(self, queue: str, task: str) -> bool:
         return task in self._tasks and (self._queues is None or queue in self._queues)
 
 
-def _by_process(views: Sequence[WorkerView], processes: Collection[int], host: str) -> dict[int, WorkerView]:
+def _by_process(views: Sequence[WorkerView], own: Mapping[int, str], host: str) -> dict[int, WorkerView]:
+    """Return those that are up. Containers may share the name of their host and the numbers of processes: names decide."""
     found = {}
     for view in reversed(views):  # the newest of a process id that came again is the last
         info = _info(view)
-        if view.offline_at is None and info.host == host and info.process in processes:
+        if view.offline_at is None and info.host == host and own.get(info.process) == view.worker.name:
             found[info.process] = view
     return found
 

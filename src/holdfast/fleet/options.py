@@ -7,8 +7,11 @@ from typing import Final
 
 from holdfast.core.scaling import Scaling
 from holdfast.errors import BadSetting
+from holdfast.fleet.memory import MEGABYTE
 
 SHORTEST: Final = 0.05
+LEAST_MEMORY: Final = 32 * MEGABYTE
+"""Bytes that every worker takes as soon as it is up: the interpreter with what Holdfast imports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,10 @@ class ManagerOptions:
         """Refuse what could not work."""
         if not self.interval >= SHORTEST:
             raise BadSetting(f"interval must be {SHORTEST:g} s or more, not {self.interval:g}: every decision asks the store")
-        for name in ("max_jobs", "max_memory"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BadSetting(f"{name} must be 1 or more, not {value}")
+        if self.max_jobs is not None and self.max_jobs < 1:
+            raise BadSetting(f"max_jobs must be 1 or more, not {self.max_jobs}")
+        if self.max_memory is not None and self.max_memory < LEAST_MEMORY:
+            raise BadSetting(
+                f"max_memory must be {LEAST_MEMORY // MEGABYTE} MB or more, not {self.max_memory:,} bytes: every worker takes "
+                "that much. Write it with its unit, such as 512MB or 2GB"
+            )

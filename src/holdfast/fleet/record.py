@@ -1,4 +1,4 @@
-"""What a manager leaves in the store: itself as a worker without slots, its counts, and every decision with its reason."""
+"""What a manager leaves in the store: itself as a worker without slots, its counts, and what it decides with the reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import platform
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -23,12 +23,18 @@ if TYPE_CHECKING:
     from holdfast.store.port import Store
 
 
+LONGEST: Final = 1000
+"""Characters of a reason that go with a sign of life: it names workers, of which there may be many."""
+
+
 class Record:
     """Writes down who manages and what was decided."""
 
     def __init__(self, store: Store, options: ManagerOptions, counters: Counters, identity: UUID) -> None:
         self.who = f"manager {options.name}"
         """What the manager is called in lists and in the audit log."""
+        self.reason = ""
+        """Why there are as many workers as there are, as of the last look: sent with every sign of life."""
         self._store = store
         self._counters = counters
         self._worker = _introduced(options, self.who, identity)
@@ -40,9 +46,10 @@ class Record:
         await self._store.register(self._worker)
 
     async def beat(self) -> Signal:
-        """Give a sign of life, with the counts; returns what people want of the manager."""
+        """Give a sign of life, with the counts and the reason; returns what people want of the manager."""
         await self._write()
-        counters = msgspec.json.encode(self._counters.snapshot()).decode()
+        said = {"reason": self.reason[:LONGEST]} if self.reason else {}
+        counters = msgspec.json.encode(self._counters.snapshot() | said).decode()
         try:
             return await self._store.beat(Beat(worker=self._worker.id, counters=counters))
         except UnknownWorker:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast.core.scaling import Sample, begin, decide
 from holdfast.fleet.observing import Observer
+from holdfast.fleet.repeating import Repeating
+from holdfast.fleet.telling import Telling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,31 +15,38 @@ if TYPE_CHECKING:
     from holdfast.core.scaling import Decision
     from holdfast.fleet.options import ManagerOptions
     from holdfast.runtime.world import World
+    from holdfast.store.port import Store
 
 
 class Rehearsal:
-    """What a manager would decide, told and not done: it starts nothing and writes nothing."""
+    """What a manager would decide, told and not done: it starts nothing and writes nothing.
 
-    def __init__(self, world: World, options: ManagerOptions, tell: Callable[[str], None]) -> None:
+    `store` is one that makes no schema where there is none.
+    """
+
+    def __init__(self, world: World, store: Store, options: ManagerOptions, tell: Callable[[str], None]) -> None:
         self._options = options
         self._environment = world.environment
-        self._store = world.make_store()
-        self._observer = Observer(self._store, world.tasks, options.queues)
+        self._store = store
+        self._observer = Observer(store, world.tasks, options.queues)
         self._tell = tell
+        self._decision = begin(options.scaling)
+        self._telling = Telling(self._decision)
 
     async def run(self) -> None:
-        """Tell the first decision and every one that would change the number, until it is cancelled."""
-        decision = begin(self._options.scaling)
+        """Tell the first decision and every one that is news, until it is cancelled; an outage does not end it."""
         try:
             await self._store.open()
-            self._tell(decision.reason)
-            while True:
-                before, decision = decision, decide(self._options.scaling, await self._sample(decision), decision.memory)
-                if decision.count != before.count:
-                    self._tell(decision.reason)
-                await asyncio.sleep(self._options.interval)
+            self._tell(self._decision.reason)
+            repeating = Repeating(lambda: self._decision.count, self._tell, self._tell)
+            await repeating.again_and_again(self._look_and_decide, self._options.interval)
         finally:
             await self._store.close()
+
+    async def _look_and_decide(self) -> None:
+        self._decision = decide(self._options.scaling, await self._sample(self._decision), self._decision.memory)
+        if self._telling.is_news(self._decision, self._environment.monotonic()):
+            self._tell(self._decision.reason)
 
     async def _sample(self, decision: Decision) -> Sample:
         """Return what would be seen if there were as many workers as decided: they would hold what fits into their slots."""
@@ -53,4 +61,5 @@ class Rehearsal:
             slots=self._options.slots,
             service=await self._observer.service(now),
             oldest=backlog.oldest,
+            held=backlog.throttled,
         )

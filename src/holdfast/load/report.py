@@ -217,14 +217,11 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 async def _scaling(store: Store, since: datetime) -> list[Scaling]:
-    """Return the decisions of that time, oldest first; none where this version knows of none."""
-    action = next((one for one in Action if one.value == "scale"), None)
-    if action is None:
-        return []
+    """Return the decisions of that time, oldest first."""
     found: list[AuditView] = []
     before: int | None = None
     while True:
-        page = await store.audits(limit=PAGE, before=before, action=action)
+        page = await store.audits(limit=PAGE, before=before, action=Action.SCALE)
         found += [line for line in page if line.at >= since]
         if len(page) < PAGE or page[-1].at < since:
             return [Scaling(at=line.at, actor=line.actor, detail=line.detail) for line in reversed(found)]

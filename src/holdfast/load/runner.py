@@ -134,7 +134,8 @@ class _Watched:
     async def look(self, audience: Audience) -> None:
         """Look once, and tell."""
         stats = await self.store.stats()
-        workers = sum(view.state is not WorkerState.OFFLINE for view in await self.store.workers())
+        views = await self.store.workers()
+        workers = sum(view.state is not WorkerState.OFFLINE and not view.manages for view in views)
         elapsed = asyncio.get_running_loop().time() - self._begun
         self.seen.most_workers = max(self.seen.most_workers, workers)
         self.seen.workers.append((elapsed, workers))

@@ -62,6 +62,8 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
     """When its execution time-out strikes; it is not extended beyond."""
     commit: Commit = Commit.NONE
     """Changed on the worker's event loop alone. The heartbeat reads it before it acts on what it hears of the lease."""
+    failed: bool = False
+    """A transaction of its handler has failed it: that it raises the reason afterwards is no news."""
     runner: asyncio.Task[Any] | None = None
     job: Job | None = None
     finished: bool = False

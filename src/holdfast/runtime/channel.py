@@ -64,7 +64,8 @@ class AttemptChannel:
             return
         if self._lines == MOST_LINES:
             level, message, fields = "warning", f"more than {MOST_LINES:,} lines: the rest of this attempt is not kept", "{}"
-        line = LogLine(lease=self._attempt.lease, message=message, level=level, logger=logger, fields=fields)
+        name = self._reporter.environment.token()  # it may have to be sent again
+        line = LogLine(lease=self._attempt.lease, message=message, level=level, logger=logger, fields=fields, id=name)
         self._reporter.add(self._reporter.line, self.monotonic(), line)
 
     def checkpoint(self, part: Part) -> Awaitable[None]:

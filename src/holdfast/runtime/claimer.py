@@ -34,6 +34,10 @@ AGAIN: Final = 2.0
 """Seconds after which a claimer looks again that was hinted at jobs and found none."""
 HEED: Final = 0.1
 """Seconds between two looks because of hints while claims bring work: a new lane of a higher priority must not wait long."""
+HEED_SHARE: Final = 20
+HEED_AT_LEAST_EVERY: Final = 1.0
+"""A claim that looks and takes long, as where many lanes are under limits, is repeated no sooner than 20 times its duration,
+but not put off for longer than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +79,15 @@ class Claimer:
         self._room = room
         self._take = take
         self._held = held
-        self._turns = Turns(claims.weights, claims.retry_share, claims.queues)
+        self._turns = Turns(claims.weights, claims.retry_share, base.environment.lot, claims.queues)
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._look = True
         self._hinted = False
         self._unsure = False
         """The answer to a claim was lost: the store may have leases for this worker that it does not know of."""
+        self._let_in = False
+        """A limit has room again: it is worth asking, and nothing new has to be looked for."""
         self._again: float | None = None
         """In how many seconds it is worth asking again, where a limit held jobs back."""
         self.enabled = True
@@ -105,6 +111,14 @@ class Claimer:
         """Have it go on: there is room again."""
         self._wake.set()
 
+    def let_in(self) -> None:
+        """Have it ask again at once: a job has ended here that counted for a limit, and the store knows which has room now.
+
+        To look as well would be in vain, and costs more than the claim where jobs are short.
+        """
+        self._let_in = True
+        self._wake.set()
+
     def stop(self) -> None:
         """Have it claim nothing more."""
         self._stop.set()
@@ -126,6 +140,7 @@ class Claimer:
                 self.pulse.waits()
                 await self._wake.wait()
                 continue
+            more, self._let_in = more or self._let_in, False
             if not (more or self._look):
                 self.pulse.rest = next_look - now
                 await wait_for_event(self._wake, next_look - now)
@@ -149,6 +164,9 @@ class Claimer:
                 self._look = more = True
                 await wait_for_event(self._stop, REST_AFTER_ERROR)
                 continue
+            if look:
+                took = self._environment.monotonic() - now
+                next_heed = now + min(HEED_AT_LEAST_EVERY, max(HEED, HEED_SHARE * took))
             if handed:
                 self.notifier.answered(handed, more=not 0 < taken < room)
             more = taken > 0
@@ -218,6 +236,8 @@ class Claimer:
             self._counters.add(count.CLAIMED, len(claimed))
             self._take(claimed, asked_at)
         queues = {one.queue for one in claimed}
+        if (weights := getattr(claimed, "weights", None)) is not None:
+            self._turns.weigh(weights)
         self._turns.saw(queues)
         if first is not None and first not in queues:
             self._turns.brought_nothing(first)

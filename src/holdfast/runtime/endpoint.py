@@ -18,6 +18,8 @@ from holdfast.core.health import host_and_port
 from holdfast.errors import BadSetting
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from holdfast.core.environment import LoopThread, WorkerEnvironment
     from holdfast.core.health import Health
     from holdfast.runtime.counters import Counters
@@ -46,9 +48,10 @@ class Reply(NamedTuple):
 class Endpoint:
     """Answers `/health/live`, `/health/ready` and `/metrics` of one worker."""
 
-    def __init__(self, address: str, name: str, vitals: Vitals, counters: Counters) -> None:
+    def __init__(self, address: str, name: str, worker_id: UUID, vitals: Vitals, counters: Counters) -> None:
         self._address = address
         self._name = name
+        self._id = worker_id
         self._vitals = vitals
         self._counters = counters
         self._thread: LoopThread | None = None
@@ -121,10 +124,10 @@ class Endpoint:
 
     def _metrics(self, accept: str) -> Reply:
         try:
-            from holdfast.runtime.exposing import counted, told  # noqa: PLC0415  a worker need not have what it needs
+            from holdfast.runtime.exposing import Who, counted, told  # noqa: PLC0415  a worker need not have what it needs
         except ImportError:
             return Reply(HTTPStatus.NOT_IMPLEMENTED, b"figures need a package more: pip install prometheus-client\n")
-        text, kind = told(counted({self._name: self._counters.snapshot()}), accept)
+        text, kind = told(counted({Who(self._name, str(self._id)): self._counters.snapshot()}), accept)
         return Reply(HTTPStatus.OK, text, kind)
 
 

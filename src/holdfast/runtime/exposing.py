@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -50,6 +50,7 @@ MANAGED: Final = {
 }
 MANAGER_COUNTED: Final = {
     count.CHANGES: ("direction", "Decisions that changed the number of workers."),
+    count.STAYS: ("obstacle", "Decisions that left the number as it was although jobs waited, or workers did not come up."),
     count.CRASHED: ("", "Workers that crashed and were started again."),
     count.RECYCLED: ("", "Workers that ended after as many jobs or with as much memory as they may, and were replaced."),
 }
@@ -74,53 +75,65 @@ def told(metrics: Iterable[Metric], accept: str) -> tuple[bytes, str]:
     return encode(registry), content_type
 
 
-def counted(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
-    """Go through the metrics of workers, given what each of them counted by its name."""
-    yield from _families("worker", COUNTED, LEVELS, counts)
+class Who(NamedTuple):
+    """Who counted. By its name alone those of one name would be summed, and the sum fall whenever one of them ends."""
+
+    name: str
+    id: str
+
+
+def counted(counts: Mapping[Who, Mapping[str, int]], gone: Mapping[Who, Mapping[str, int]] | None = None) -> Iterator[Metric]:
+    """Go through the metrics of workers, given what each of them counted; of those that are gone, without levels."""
+    yield from _families("worker", COUNTED, LEVELS, counts, gone or {})
     if redis := {worker: own for worker, own in counts.items() if BREAKER in own}:
         yield from _through_redis(redis)
 
 
-def managed(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
-    """Go through the metrics of managers, given what each of them counted by its name."""
-    yield from _families("manager", MANAGER_COUNTED, MANAGED, counts)
+def managed(counts: Mapping[Who, Mapping[str, int]]) -> Iterator[Metric]:
+    """Go through the metrics of managers, given what each of them counted."""
+    yield from _families("manager", MANAGER_COUNTED, MANAGED, counts, {})
 
 
 def _families(
-    who: str, counted: Mapping[str, tuple[str, str]], levels: Mapping[str, str], counts: Mapping[str, Mapping[str, int]]
+    what: str,
+    counted: Mapping[str, tuple[str, str]],
+    levels: Mapping[str, str],
+    counts: Mapping[Who, Mapping[str, int]],
+    gone: Mapping[Who, Mapping[str, int]],
 ) -> Iterator[Metric]:
     for name, (label, text) in counted.items():
-        family = CounterMetricFamily(f"holdfast_{who}_{name}", text, labels=[who, label] if label else [who])
-        for one, own in counts.items():
-            _add(family, one, own, name, label)
+        family = CounterMetricFamily(f"holdfast_{what}_{name}", text, labels=[what, "id", label] if label else [what, "id"])
+        for who, own in (*counts.items(), *gone.items()):
+            _add(family, who, own, name, label)
         yield family
     for name, text in levels.items():
-        level = GaugeMetricFamily(f"holdfast_{who}_{name}", text, labels=[who])
-        for one, own in counts.items():
+        level = GaugeMetricFamily(f"holdfast_{what}_{name}", text, labels=[what, "id"])
+        for who, own in counts.items():
             if name in own:
-                level.add_metric([one], own[name])
+                level.add_metric(who, own[name])
         yield level
 
 
-def _through_redis(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+def _through_redis(counts: Mapping[Who, Mapping[str, int]]) -> Iterator[Metric]:
+    labels = ["worker", "id"]
     breaker = GaugeMetricFamily(
-        f"holdfast_{BREAKER}", "The breaker around Redis: 0 is closed, 1 half-open, 2 open.", labels=["worker"]
+        f"holdfast_{BREAKER}", "The breaker around Redis: 0 is closed, 1 half-open, 2 open.", labels=labels
     )
-    for worker, own in counts.items():
-        breaker.add_metric([worker], own[BREAKER])
+    for who, own in counts.items():
+        breaker.add_metric(who, own[BREAKER])
     yield breaker
     for name, (label, text) in THROUGH_REDIS.items():
-        family = CounterMetricFamily(f"holdfast_{name}", text, labels=["worker", label] if label else ["worker"])
-        for worker, own in counts.items():
-            _add(family, worker, own, name, label)
+        family = CounterMetricFamily(f"holdfast_{name}", text, labels=[*labels, label] if label else labels)
+        for who, own in counts.items():
+            _add(family, who, own, name, label)
         yield family
 
 
-def _add(family: CounterMetricFamily, worker: str, counts: Mapping[str, int], name: str, label: str) -> None:
+def _add(family: CounterMetricFamily, who: Who, counts: Mapping[str, int], name: str, label: str) -> None:
     """Add the counts of one name: under each of its labels, or all together where it has none."""
     some = {key.partition(":")[2]: value for key, value in counts.items() if key.partition(":")[0] == name}
     if not label:
-        family.add_metric([worker], sum(some.values()))
+        family.add_metric(who, sum(some.values()))
         return
     for what, value in sorted(some.items()):
-        family.add_metric([worker, what], value)
+        family.add_metric([*who, what], value)

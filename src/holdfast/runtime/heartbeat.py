@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from holdfast.core.abort import AbortReason, reason_of
+from holdfast.core.breaker import entered
 from holdfast.core.health import Pulse
 from holdfast.core.states import State
 from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable, UnknownWorker
@@ -47,6 +48,8 @@ PEEK: Final = 0.5
 """Seconds between looks at held jobs while things change."""
 PEEK_REST: Final = 40
 """Times as long as a look took, until the next: on SQLite heartbeats are changes too, and 20,000 jobs take long to look at."""
+NEWS_REST: Final = 1.0
+"""Seconds between two signs of life that tell how it stands with Redis: its breaker may change several times a second."""
 GUARD: Final = 0.25
 """Seconds between looks at the clock while jobs run."""
 
@@ -88,6 +91,9 @@ class Heartbeat:
         self._peeking = False
         self._peek_at = 0.0
         self._beat_at = 0.0
+        self._news_at = 0.0
+        self._told = 0
+        """How often the breaker around Redis had changed its phase by the last sign of life."""
         self._sleeps_until = 0.0
         self._guard_sleeps_until = 0.0
         self._in_time_until = 0.0
@@ -131,6 +137,11 @@ class Heartbeat:
             self._peeking = True
             self._thread.call(self._wake.set)
 
+    def heed_redis(self) -> None:
+        """Give a sign of life soon, if the breaker around Redis has changed its phase: people look at it. From any thread."""
+        if self._thread is not None and entered(self._notifier.figures()) != self._told:
+            self._thread.call(self._wake.set)
+
     async def stop(self) -> None:
         """Have the thread end, and wait for it."""
         if self._thread is not None:
@@ -166,13 +177,13 @@ class Heartbeat:
             self.pulse.came(self._environment.monotonic())
             try:
                 if not opened:
-                    await self._in_time(store.open(), self._at_stake())
+                    await self._in_time(store, store.open(), self._at_stake())
                     opened = True
                 await self._extend_due(store)  # before anything that might take long or fail
                 await self._side_jobs(store)
             except (StoreUnavailable, SchemaError) as error:
                 self._counters.add(count.HEARTBEAT_FAILURES)
-                rest = min(self._backoff.failed(error), max(0.1, self._at_stake() / 4))
+                rest = min(self._backoff.failed(error), self._hurry())
             except Exception:
                 self._counters.add(count.HEARTBEAT_FAILURES)
                 logger.exception("heartbeat: an error of its own; it goes on")
@@ -197,14 +208,15 @@ class Heartbeat:
         except (HoldfastError, TimeoutError) as error:
             logger.warning("the last counters could not be written: %s", str(error) or "the store does not answer")
 
-    async def _in_time(self, call: Awaitable[T], at_stake: float) -> T:
+    async def _in_time(self, store: Store, call: Awaitable[T], at_stake: float) -> T:
         """Bound a call by what is at stake: a line that is silently dead must not cost leases that another one could save."""
         seconds = _bound(at_stake)
         try:
             async with asyncio.timeout(seconds):
                 return await call
         except TimeoutError:
-            raise StoreUnavailable("the store", seconds, "a heartbeat was not answered in time") from None
+            where = str(getattr(store, "target", "the store"))  # behind HTTP it is the server, whose address helps
+            raise StoreUnavailable(where, seconds, "a heartbeat was not answered in time") from None
 
     async def _side_jobs(self, store: Store) -> None:
         """Give the sign of life and look at held jobs: neither may keep leases from being extended."""
@@ -228,11 +240,22 @@ class Heartbeat:
         now = self._environment.monotonic()
         return min((one.held_until - one.margin - now for one in list(self._held.values())), default=BEAT)
 
+    def _hurry(self) -> float:
+        """Return after how many seconds to try again at the latest, for the sake of leases that can still be saved.
+
+        For one that had to be given up there is no hurry: many workers would wear down a store that is about to come back.
+        """
+        now = self._environment.monotonic()
+        left = [one.held_until - one.margin - now for one in list(self._held.values())]
+        return max(0.1, min((seconds for seconds in left if seconds > 0), default=math.inf) / 4)
+
     def _until_next(self) -> float:
         now = self._environment.monotonic()
         due = [attempt.extend_at for attempt in self._extendable()]
         if self._peeking:
             due.append(self._peek_at)
+        if entered(self._notifier.figures()) != self._told:
+            due.append(self._news_at)
         return max(0.0, min([*due, self._beat_at]) - now)
 
     def _extendable(self) -> list[Attempt]:
@@ -240,11 +263,12 @@ class Heartbeat:
         return [attempt for attempt in list(self._held.values()) if attempt.extendable(now)]
 
     async def _beat(self, store: Store) -> None:
-        now = self._environment.monotonic()
-        if now < self._beat_at:
+        now, figures = self._environment.monotonic(), self._notifier.figures()
+        is_news = entered(figures) != self._told and now >= self._news_at
+        if now < self._beat_at and not is_news:
             return
         self._counters.level(count.HINTED, int(self._notifier.healthy))
-        for name, value in self._notifier.figures().items():
+        for name, value in figures.items():
             self._counters.level(name, value)
         counters = msgspec.json.encode(self._counters.snapshot()).decode()
         try:
@@ -253,6 +277,7 @@ class Heartbeat:
             await store.register(self._worker)
             return
         self._outage.heard()
+        self._told, self._news_at = entered(figures), now + NEWS_REST
         self._beat_at = now + BEAT * (0.9 + 0.2 * self._environment.random())
         with suppress(RuntimeError):  # the worker's event loop is closed
             self._worker_loop.call_soon_threadsafe(self._heed, signal)
@@ -283,7 +308,7 @@ class Heartbeat:
 
     async def _extend(self, store: Store, attempts: Sequence[Attempt], given_up_at: float) -> None:
         asked_at = self._environment.monotonic()
-        answers = await self._in_time(store.extend([attempt.lease for attempt in attempts]), given_up_at - asked_at)
+        answers = await self._in_time(store, store.extend([attempt.lease for attempt in attempts]), given_up_at - asked_at)
         self._outage.heard()
         self._counters.add(count.HEARTBEATS)
         for attempt, answer in zip(attempts, answers, strict=True):

@@ -53,8 +53,8 @@ _SUCCEED: Final = Event.SUCCEED
 class Slots:
     """Runs what is claimed, as many at once as there are slots. All on the worker's event loop, but for `abort_from_thread`.
 
-    The hooks are set by the worker before the first claim: `taken` hears of new leases, `freed` of room for more, `looked_for`
-    of jobs that there may be now, `doubted` that a lease seems to be lost.
+    The hooks are set by the worker before the first claim: `taken` hears of new leases, `freed` of room for more, `let_in` of
+    room under a limit, `doubted` that a lease seems to be lost.
     """
 
     def __init__(self, base: Base, entries: Mapping[str, Entry], *, concurrency: int, prefetch: int) -> None:
@@ -70,7 +70,7 @@ class Slots:
         """Extended by the heartbeat, which reads this from its thread."""
         self.taken: Callable[[Sequence[Attempt]], None] = _nothing
         self.freed: Callable[[], None] = _nothing
-        self.looked_for: Callable[[], None] = _nothing
+        self.let_in: Callable[[], None] = _nothing
         self.doubted: Callable[[], None] = _nothing
         self.running = 0
         """How many handlers run."""
@@ -260,7 +260,7 @@ class Slots:
             attempt.runner = None
             now = self._environment.monotonic()
             self._usual_seconds += 0.1 * (now - begun - self._usual_seconds)
-        if ended.error is not None and attempt.commit is Commit.DONE:
+        if ended.error is not None and attempt.commit is Commit.DONE and not attempt.failed:
             tell_too_late(attempt, ended.error)
         if attempt.detached:
             self._stuck -= 1
@@ -416,7 +416,7 @@ class Slots:
         self._let_one_go.set()
         if queues := {attempt.claimed.queue for attempt in attempts if attempt.claimed.limited}:
             self._base.notifier.hint(Hint(frozenset(queues)))  # a limit has room again, for whoever waits for it
-            self.looked_for()
+            self.let_in()
         self.freed()
 
 

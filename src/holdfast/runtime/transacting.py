@@ -24,7 +24,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.core.abort import AbortReason
-from holdfast.core.outcome import BAD_CONTINUATION, KEY_TAKEN, Continued, Succeeded
+from holdfast.core.classify import error_of
+from holdfast.core.outcome import BAD_CONTINUATION, KEY_TAKEN, Continued, Error, Failed, Succeeded
+from holdfast.core.redact import redact
+from holdfast.core.states import Event
 from holdfast.errors import (
     Aborted,
     BadJob,
@@ -39,7 +42,7 @@ from holdfast.errors import (
 from holdfast.runtime import counters as count
 from holdfast.runtime.attempt import Commit
 from holdfast.runtime.settling import account, refused_continuation, settlement_of
-from holdfast.runtime.telling import tell
+from holdfast.runtime.telling import tell, user_traceback
 from holdfast.store.port import Settled
 from holdfast.tasks.continuing import Continue, key_taken, next_step
 from holdfast.tasks.transaction import CommitUnknown, conflict_of, not_committed
@@ -62,6 +65,8 @@ LEAST: Final = 5.0
 ASK: Final = 5.0
 """Seconds that one question about a lost answer may take."""
 UNDO: Final = 5.0
+FAILED: Final = "FAILED"
+"""The code of a failure that has none of its own."""
 FLUSH: Final = 1.0
 """Seconds to wait for reports before the last statement: they are worth little beside the job."""
 _FRESH: Final = frozenset({Settled.APPLIED, Settled.LATE, Settled.FREED})
@@ -101,6 +106,16 @@ class AttemptTransactor:
             return Continued(next_step(task, value))
         return Succeeded(task.results.encode(value))
 
+    def failure(self, why: str | BaseException, code: str | None) -> Failed:
+        """Return what failing the job for good for this reason means; what must not be seen is taken out, as of any error.
+
+        An error that could have been tried again, and spends the last of the budget, is told as it would be without us.
+        """
+        given = Error(FAILED, why) if isinstance(why, str) else error_of(why, traceback=redact(user_traceback(why)))
+        claimed = self._attempt.claimed
+        spent = claimed.policy.retry.exhausted(claimed.failures + 1) and not isinstance(why, (str, Fatal)) and code is None
+        return Failed(Error(code or given.code, redact(given.message), given.traceback), fatal=not spent)
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the worker's event loop from one of its threads, and wait for it."""
         return self._reporter.run_coroutine(coroutine)
@@ -124,14 +139,14 @@ class AttemptTransactor:
         await self._end(caller)
         return outage
 
-    async def commit(self, caller: Caller, outcome: Succeeded | Continued | None) -> None:
+    async def commit(self, caller: Caller, outcome: Succeeded | Continued | Failed | None) -> None:
         """Settle as the last statement, or prove the lease, and commit; or undo everything and say why."""
         if self._reporter.on_loop():
             await to_the_end(self._commit(caller, outcome), GRACE)
         else:
             await self._commit(caller, outcome)
 
-    async def _commit(self, caller: Caller, outcome: Succeeded | Continued | None) -> None:
+    async def _commit(self, caller: Caller, outcome: Succeeded | Continued | Failed | None) -> None:
         try:
             settlement = None if outcome is None else self._settlement(outcome)
             await self._on_loop(self._commence(caller))
@@ -157,7 +172,7 @@ class AttemptTransactor:
             raise
         await self._on_loop(self._conclude(settlement, answer))
 
-    def _settlement(self, outcome: Succeeded | Continued) -> Settlement:
+    def _settlement(self, outcome: Succeeded | Continued | Failed) -> Settlement:
         try:
             return settlement_of(self._attempt, outcome, self._base.environment)
         except BadJob as error:
@@ -229,6 +244,7 @@ class AttemptTransactor:
             return
         attempt.commit = Commit.DONE
         attempt.finished = True
+        attempt.failed = settlement.write.event is Event.FAIL
         if attempt.job is not None:
             attempt.job.settled = True
         self._base.figures.ended(attempt, settlement.write, answer, self._base.environment.monotonic())

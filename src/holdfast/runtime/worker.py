@@ -24,6 +24,7 @@ from holdfast.runtime.claimer import Claimer, Claims
 from holdfast.runtime.counters import MemoryCounters
 from holdfast.runtime.endpoint import Endpoint
 from holdfast.runtime.entry import prepare
+from holdfast.runtime.executor.boot import STARTED_BY
 from holdfast.runtime.figures import Measurer
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.housekeeping import Promoter, Pruner, Reaper, Sweeper
@@ -55,6 +56,8 @@ GREETED: Final = 20
 MOST_OUTSIDE: Final = 15
 """Tasks that are completed from outside, as many as are surely stored with the worker."""
 SIGN_OFF: Final = 2.0
+ENDLESS: Final = 365 * 86_400.0
+"""Seconds to end that stand for no bound, as a manager gives them to the workers that it lets go."""
 EXIT_STUCK: Final = 75
 """The exit code of a process whose handlers did not stop."""
 
@@ -66,6 +69,8 @@ class RunningWorker:
         self.id = world.environment.job_id()
         self.options = options
         self.counters: Counters = MemoryCounters() if counters is None else counters
+        self.reaps = True
+        """Whether it sees to lapsed leases too. Not inside a server: that knows whether remote workers could reach it."""
         self._world = world
         self._vitals = Vitals(world.environment)
         self._stack = AsyncExitStack()
@@ -114,10 +119,12 @@ class RunningWorker:
         heeds_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # by `nohup`
         if heeds_hangup:
             loop.add_signal_handler(signal.SIGHUP, self._abandoned)
+        watching = loop.create_task(self._watch_over_parent())
         try:
             async with self:
                 await self._stop_asked.wait()
         finally:
+            watching.cancel()
             for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if heeds_hangup else [])):
                 loop.remove_signal_handler(number)
         if abandoned := self._slots.abandoned:
@@ -139,8 +146,17 @@ class RunningWorker:
             self._abort_asked.set()
         else:
             self._signalled = True
-            logger.info("asked to stop: what runs may take %s to end", span(self.options.shutdown_timeout))
+            allowed = self.options.shutdown_timeout
+            how_long = "goes on until it ends" if allowed >= ENDLESS else f"may take {span(allowed)} to end"
+            logger.info("asked to stop: what runs %s", how_long)
             self._stop_asked.set()
+
+    async def _watch_over_parent(self) -> None:
+        """Notice that the manager has ended, where the system does not tell."""
+        if (parent := os.environ.get(STARTED_BY, "")).isdecimal():
+            while os.getppid() == int(parent):  # noqa: ASYNC110  nothing tells when that changes
+                await asyncio.sleep(1)
+            self._abandoned()
 
     def _abandoned(self) -> None:
         if not self._stop_asked.is_set():
@@ -207,7 +223,7 @@ class RunningWorker:
         outage = Outage(world.environment)
         self._vitals.begin(outage)
         if options.health is not None:
-            endpoint = Endpoint(options.health, options.name, self._vitals, self.counters)
+            endpoint = Endpoint(options.health, options.name, self.id, self._vitals, self.counters)
             self._stack.push_async_callback(endpoint.stop)
             endpoint.start(world.environment)
         store = world.make_store()
@@ -227,7 +243,7 @@ class RunningWorker:
             kind=WorkerKind.REMOTE if world.remote else WorkerKind.LOCAL,
             version=options.version,
             slots=options.concurrency,
-            capabilities=options.capabilities,
+            capabilities=await self._capabilities(),
         )
         await store.register(self.worker)
         if not world.remote:
@@ -246,6 +262,11 @@ class RunningWorker:
                 "periodic tasks are not fired from here: have `holdfast server MODULE:APP` know the app, or run a "
                 "worker beside the database"
             )
+
+    async def _capabilities(self) -> tuple[str, ...]:
+        """Return what it was told that it has, and what it finds."""
+        found = [name for ask in self._world.capabilities for name in await ask()]
+        return tuple(sorted({*self.options.capabilities, *found}))
 
     def _make_parts(self, entries: Mapping[str, Entry]) -> None:
         world, options, base = self._world, self.options, self._base
@@ -272,7 +293,7 @@ class RunningWorker:
         )
         self._claimer = Claimer(base, claims, room=slots.room, take=slots.take, held=lambda: set(slots.held))
         slots.taken, slots.freed, slots.doubted = self._heartbeat.notice, self._claimer.freed, self._heartbeat.hurry
-        slots.looked_for = self._claimer.hinted
+        slots.let_in = self._claimer.let_in
         self._measurer = Measurer(base)
         keepers: dict[str, Keeper] = {"measurer": self._measurer}
         if not world.remote:  # behind a server it is the server that does it
@@ -285,9 +306,10 @@ class RunningWorker:
 
     def _housekeeping(self, entries: Mapping[str, Entry]) -> dict[str, Keeper]:
         base = self._base
+        reaper = {"reaper": Reaper(base, frozenset(entries))} if self.reaps else {}
         return {
             "promoter": Promoter(base),
-            "reaper": Reaper(base, frozenset(entries)),
+            **reaper,
             "sweeper": Sweeper(base),
             "pruner": Pruner(base, self._world.retention),
             "scheduler": Scheduler(base, [entry.task for entry in entries.values()]),
@@ -325,6 +347,8 @@ class RunningWorker:
             self._heartbeat.hurry()
         elif hint.anything and self._slots.held:
             self._heartbeat.peek()
+        if hint.anything:  # such as that Redis is lost, or back
+            self._heartbeat.heed_redis()
 
     def _wake(self, name: str) -> None:
         if (service := self._services.get(name)) is not None:

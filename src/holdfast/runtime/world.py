@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence  # noqa: TC003  dataclass fields, kept readable for introspection
+from collections.abc import (  # noqa: TC003  dataclass fields, kept readable for introspection
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +86,8 @@ class World:
     listeners: Sequence[Callable[[str, UUID], None]]
     weights: Mapping[str, float]
     retention: Retention
+    capabilities: Sequence[Callable[[], Awaitable[Collection[str]]]] = ()
+    """Who finds out what a worker has, beside what it was told."""
     limits: Mapping[LimitName, LimitRule] = field(default_factory=dict)
     """What the app says about limits, also that it says nothing about one that it might."""
     outside: frozenset[str] = frozenset()

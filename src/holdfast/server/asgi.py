@@ -22,6 +22,7 @@ from holdfast.server.door import KeyDoor
 from holdfast.server.extending import checked, found_for
 from holdfast.server.health import health_routes
 from holdfast.server.keeping import Keeping
+from holdfast.server.keyring import Keyring
 from holdfast.server.limits import TooMany
 from holdfast.server.metrics import metrics_routes
 from holdfast.server.proving import Held, held
@@ -129,12 +130,15 @@ def create_server(
         raise BadSetting("a server runs jobs only where it is given an app: holdfast server shop.jobs:app --worker")
     parts = app.world(retention)
     store, notifier = parts.make_store(), parts.make_notifier()
-    door = KeyDoor(store, parts.environment, own)
+    keyring = Keyring(store, parts.environment)
+    door = KeyDoor(store, keyring, parts.environment, own)
     context = Context(
+        id=parts.environment.job_id(),
         store=store,
         notifier=notifier,
         environment=parts.environment,
         settings=own,
+        keyring=keyring,
         door=door,
         version=__version__,
         tasks=parts.tasks,
@@ -142,8 +146,9 @@ def create_server(
     )
     keeping = None
     if housekeeping:
-        keeping = Keeping(store, notifier, parts.environment, parts.retention, list(parts.tasks.values()))
-    alerting = Alerting(app.beside(), context, alerts) if alerts else None
+        tasks = list(parts.tasks.values())
+        keeping = Keeping(store, notifier, parts.environment, parts.retention, counters=context.counters, tasks=tasks)
+    alerting = Alerting(app.beside(), context, alerts, reaps=keeping is None) if alerts else None
     added = checked(found_for(app) if extensions is None else extensions)
     api = Api(context, None if keeping is None else keeping.figures)
 
@@ -166,7 +171,9 @@ def create_server(
             if alerting is not None:
                 hosted.append(await stack.enter_async_context(alerting))
             if worker is not None:
-                hosted.append(await stack.enter_async_context(app.worker(**worker)))
+                own_worker = app.worker(**worker)
+                own_worker.reaps = keeping is None
+                hosted.append(await stack.enter_async_context(own_worker))
             yield
 
     dashboard = Dashboard(context, added)
@@ -174,7 +181,7 @@ def create_server(
     routes = [
         *api.routes(),
         *health_routes(context, [one.loops for one in (keeping, alerting) if one is not None], hosted),
-        *metrics_routes(context, keeping),
+        *metrics_routes(context),
         *dashboard.routes,
     ]
     server: Server = Server(
@@ -192,17 +199,22 @@ async def check_access(store: Store, settings: ServerSettings) -> None:
     """Refuse to be reached by others while nobody could be told from anybody."""
     if is_loopback(settings.host) or settings.admin_secret is not None:
         return
-    now = await store.now()
-    if not any(
-        key.role is Role.ADMIN and key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
-        for key in await store.keys()
-    ):
+    if not await has_admin(store):
         raise BadSetting(
             f"{settings.host} can be reached from other machines, and nobody could be kept out. Do one of these first:\n"
             "  export HOLDFAST_ADMIN_SECRET=$(holdfast keys secret)\n"
             "  holdfast keys add NAME --role admin\n"
             "or listen on 127.0.0.1"
         )
+
+
+async def has_admin(store: Store) -> bool:
+    """Tell whether some admin could come in by a key now: not by one that has expired or was revoked."""
+    now = await store.now()
+    return any(
+        key.role is Role.ADMIN and key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
+        for key in await store.keys()
+    )
 
 
 class OnlyHere:

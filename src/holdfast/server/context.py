@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.runtime.counters import MemoryCounters
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
     from starlette.requests import HTTPConnection
 
     from holdfast.core.environment import Environment
     from holdfast.notify.port import Notifier
     from holdfast.server.alerts.target import Target
+    from holdfast.server.keyring import Keyring
     from holdfast.server.principal import Principal
     from holdfast.server.settings import ServerSettings
     from holdfast.store.port import Store
@@ -22,8 +26,11 @@ if TYPE_CHECKING:
 class Door(Protocol):
     """Who comes in."""
 
-    async def principal(self, request: HTTPConnection) -> Principal | None:
-        """Return who makes a request, by its key or its cookie; `None` for nobody we know."""
+    async def principal(self, request: HTTPConnection, *, keeps: bool = False) -> Principal | None:
+        """Return who makes a request, by its key or its cookie; `None` for nobody we know.
+
+        `keeps`: it keeps or ends a lease, and is counted apart from whatever else the key asks for.
+        """
         ...
 
     async def still(self, principal: Principal) -> bool:
@@ -35,13 +42,18 @@ class Door(Protocol):
 class Context:
     """The store and what stands around it. Belongs to one event loop."""
 
+    id: UUID
+    """Of this server, since it was started: several may stand before one store."""
     store: Store
     notifier: Notifier
     environment: Environment
     settings: ServerSettings
+    keyring: Keyring
     door: Door
     version: str
     tasks: Mapping[str, Task[..., Any]] = field(default_factory=dict)
     """Those of the app, where it was given one."""
     alerts: Sequence[Target] = ()
     """Where alerts are sent from here."""
+    counters: MemoryCounters = field(default_factory=MemoryCounters)
+    """What this server has counted since it started."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime.base import Base
-from holdfast.runtime.counters import MemoryCounters
 from holdfast.runtime.figures import Figures, Measurer
 from holdfast.runtime.housekeeping import Promoter, Pruner, Reaper, Sweeper
-from holdfast.runtime.outage import Outage
 from holdfast.runtime.scheduler import Scheduler
 from holdfast.runtime.service import Service
 from holdfast.server.loops import Loops
+from holdfast.server.presence import Presence, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.core.environment import WorkerEnvironment
     from holdfast.notify.port import Hint, Notifier
+    from holdfast.runtime.counters import Counters
     from holdfast.runtime.service import Keeper
     from holdfast.store.port import Retention, Store
     from holdfast.tasks.task import Task
@@ -32,16 +32,18 @@ class Keeping:
         notifier: Notifier,
         environment: WorkerEnvironment,
         retention: Retention,
+        *,
+        counters: Counters,
         tasks: Sequence[Task[..., Any]] = (),
     ) -> None:
         self._notifier = notifier
         self.figures = Figures()
         """What attempts came to that no worker adds up, until that is written."""
-        self.counters = MemoryCounters()
-        """What this server has counted since it started."""
-        base = Base(store, notifier, environment, Outage(environment), self.counters, figures=self.figures)
+        presence = Presence(environment)
+        base = Base(store, notifier, environment, presence, counters, figures=self.figures)
         self._measurer = Measurer(base)
         keepers: dict[str, Keeper] = {
+            "presence": Watch(presence),
             "promoter": Promoter(base),
             "reaper": Reaper(base, frozenset()),
             "sweeper": Sweeper(base),

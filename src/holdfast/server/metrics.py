@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from starlette.responses import Response
 from starlette.routing import Route
 
+from holdfast.backlog import shares
 from holdfast.core.figures import BOUNDS, summed
 from holdfast.core.limits import LimitKind
 from holdfast.core.states import State
-from holdfast.runtime.exposing import counted, managed, told
+from holdfast.runtime import counters as count
+from holdfast.runtime.exposing import Who, counted, managed, told
 from holdfast.server.alerts.delivering import delivers
 from holdfast.server.api import serving
 from holdfast.server.api.table import forbidden, unauthorized
@@ -23,26 +25,32 @@ from holdfast.store.port import Grain, Stats, WorkerState, patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from prometheus_client.metrics_core import Metric
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
+    from holdfast.backlog import Share
     from holdfast.core.figures import Figure
     from holdfast.server.context import Context
-    from holdfast.server.keeping import Keeping
     from holdfast.server.principal import Principal
     from holdfast.store.port import LimitView, QueueView, Storage, Store, WorkerView
 
 
-def metrics_routes(context: Context, keeping: Keeping | None) -> list[BaseRoute]:
+LINGERS: Final = 300.0
+"""For how many seconds the counts of a worker that is gone are told: until whoever scrapes has read the last of them."""
+
+
+def metrics_routes(context: Context) -> list[BaseRoute]:
     """Return `/metrics`, for whoever may look."""
 
     async def metrics(request: Request) -> Response:
         try:
             queues = _checked(await context.door.principal(request)).queues
-            own = {} if keeping is None else keeping.counters.snapshot()
-            own |= context.notifier.figures()
+            hinted = {count.HINTED: int(context.notifier.healthy)}
+            counts = {**context.counters.snapshot(), **hinted, **context.notifier.figures()}
+            own = {Who("server", str(context.id)): counts}
             timeout = context.settings.page_timeout
             text, kind = await exposition(context.store, request.headers.get("accept", ""), own, timeout, queues=queues)
         except Exception as error:  # noqa: BLE001  told in one shape, as everywhere
@@ -64,7 +72,7 @@ def _checked(principal: Principal | None) -> Principal:
 async def exposition(
     store: Store,
     accept: str = "",
-    own: Mapping[str, int] | None = None,
+    own: Mapping[Who, Mapping[str, int]] | None = None,
     timeout: float = 5.0,
     *,
     queues: frozenset[str] | None = None,
@@ -75,9 +83,12 @@ async def exposition(
     may see, `None`: all.
     """
     with patience(timeout):
+        stats, all_queues = await store.stats(), await store.queues()
         read = Read(
-            stats=await store.stats(),
-            queues=await store.queues(),
+            now=await store.now(),
+            stats=stats,
+            queues=all_queues,
+            backlog=await shares(store, stats.tasks, all_queues),
             workers=await store.workers(),
             figures=[view.figure for view in await store.figures(Grain.ALL)],
             storage=await store.storage(),
@@ -91,14 +102,16 @@ async def exposition(
 class Read:
     """What was read at one moment."""
 
+    now: datetime
     stats: Stats
     queues: Sequence[QueueView]
+    backlog: Sequence[Share]
     workers: Sequence[WorkerView]
     figures: Sequence[Figure]
     storage: Storage
     limits: Sequence[LimitView]
     """Those of queues, tasks and scopes: of single keys there may be any number."""
-    own: Mapping[str, int]
+    own: Mapping[Who, Mapping[str, int]]
 
     def within(self, queues: frozenset[str]) -> Read:
         """Return what of it is about these queues; workers are everybody's."""
@@ -107,6 +120,7 @@ class Read:
             self,
             stats=Stats(tasks=[row for row in self.stats.tasks if row.queue in queues], oldest_waiting=oldest),
             queues=[view for view in self.queues if view.name in queues],
+            backlog=[share for share in self.backlog if share.queue in queues],
             figures=[figure for figure in self.figures if figure.queue in queues],
             limits=[view for view in self.limits if view.name.kind is LimitKind.QUEUE and view.name.name in queues],
         )
@@ -126,6 +140,19 @@ class Read:
             for state, number in row.counts.items():
                 jobs.add_metric([row.queue, row.task, state], number)
         yield jobs
+        labels = ["queue", "task"]
+        ready = GaugeMetricFamily(
+            "holdfast_backlog_ready",
+            "Ready jobs that a free slot would start: not paused, not held back by a limit.",
+            labels=labels,
+        )
+        throttled = GaugeMetricFamily(
+            "holdfast_backlog_throttled", "Ready jobs that a limit of their queue or task holds back.", labels=labels
+        )
+        for share in self.backlog:
+            ready.add_metric([share.queue, share.task], share.ready)
+            throttled.add_metric([share.queue, share.task], share.throttled)
+        yield from (ready, throttled)
 
     def _of_queues(self) -> Iterator[Metric]:
         depth = GaugeMetricFamily("holdfast_queue_depth", "Jobs that are ready and wait for a worker.", labels=["queue"])
@@ -185,8 +212,10 @@ class Read:
             if state is not WorkerState.OFFLINE:
                 known.add_metric([state], states[state])
         yield known
-        yield from counted(_counts(online, {"server": self.own} if self.own else {}))
-        yield from managed(_counts([view for view in there if view.manages], {}))
+        gone = [view for view in self.workers if not view.manages and view.offline_at is not None]
+        lately = [view for view in gone if view.offline_at and (self.now - view.offline_at).total_seconds() < LINGERS]
+        yield from counted({**self.own, **_counts(online, running=True)}, _counts(lately))
+        yield from managed(_counts([view for view in there if view.manages]))
 
     def _of_storage(self) -> Iterator[Metric]:
         if self.storage.bytes_used is not None:
@@ -199,13 +228,13 @@ class Read:
             )
 
 
-def _counts(views: Sequence[WorkerView], others: Mapping[str, Mapping[str, int]]) -> dict[str, Counter[str]]:
-    """Return what workers and others counted, by their names: those of one name count together."""
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for name, counts in others.items():
-        found[name].update(counts)
-    for view in views:
-        found[view.worker.name].update(_numbers(view.counters))
+def _counts(views: Sequence[WorkerView], *, running: bool = False) -> dict[Who, dict[str, int]]:
+    """Return what each of these counted, in the order of their names; `running`: one that does not say runs what it holds."""
+    found = {
+        Who(view.worker.name, str(view.worker.id)): ({count.CONCURRENT: view.running} if running else {})
+        | _numbers(view.counters)
+        for view in views
+    }
     return dict(sorted(found.items()))
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from holdfast.core.lease import Hold, Lease
 from holdfast.core.states import State
 from holdfast.errors import JobNotFound
+from holdfast.runtime import counters as count
 from holdfast.server.api.table import Refused, forbidden, unauthorized
 from holdfast.server.principal import Right
 from holdfast.store.port import Role
@@ -74,7 +75,7 @@ async def held(context: Context, request: Request, job_id: str, token: str, atte
         problem = Problem(error="unavailable", message="another request has this lease in hand", fix="repeat it")
         raise Refused(503, problem, retry_after=1)
     if extended.hold is not Hold.HELD or (attempt is not None and view.attempt != attempt):
-        raise await stale(context, lease.job_id)
+        raise await stale(context, lease.job_id, "extend")
     first: JobView | None = view
     if view.chain_id is not None and view.chain_id != view.id:
         first = (await context.store.get([view.chain_id]))[0]
@@ -90,11 +91,20 @@ async def held(context: Context, request: Request, job_id: str, token: str, atte
     )
 
 
-async def stale(context: Context, job_id: UUID) -> Refused:
-    """Return the refusal of a token that is no longer current, with who holds the job now."""
+async def stale(context: Context, job_id: UUID, kind: str) -> Refused:
+    """Return the refusal of a token that is no longer current, with who holds the job now. Counts it, by the kind of the write.
+
+    Workers of Holdfast count their own, and are answered one by one in batches: this is for those who do not.
+    """
     view = (await context.store.get([job_id]))[0]
     if view is None:
         raise JobNotFound(job_id)
+    context.counters.add(count.STALE, label=kind)
+    return late(view)
+
+
+def late(view: JobView) -> Refused:
+    """Return the refusal of a write that came too late to a job which stands so."""
     holder = None
     where = f"the job is {view.state.value}"
     if view.state is State.RUNNING:

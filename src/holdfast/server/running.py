@@ -13,10 +13,9 @@ import uvicorn
 
 from holdfast.connect import connect
 from holdfast.errors import BadSetting
-from holdfast.server.asgi import check_access
+from holdfast.server.asgi import check_access, has_admin
 from holdfast.server.keys import new_secret
 from holdfast.server.settings import is_loopback
-from holdfast.store.port import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,7 +100,7 @@ def secured(url: str, settings: ServerSettings) -> tuple[ServerSettings, str | N
             await check_access(store, settings)
             if settings.open or settings.admin_secret is not None or not is_loopback(settings.host):
                 return False
-            return not any(key.role is Role.ADMIN and key.revoked_at is None for key in await store.keys())
+            return not await has_admin(store)
         finally:
             await store.close()
 

@@ -31,8 +31,9 @@ class ServerSettings:
     """Names of fields of args and results that are never shown, besides those that look like secrets."""
     body_limit: int = 2 * 1024 * 1024
     """Bytes that a request may have."""
-    key_rate: float = 500.0
-    """Requests a second that one key may make; short bursts of twice as many pass."""
+    key_rate: float = 1000.0
+    """Requests a second that one key may make; short bursts of twice as many pass. What keeps or ends leases is counted apart,
+    and ten times as many pass: a key that is used too much elsewhere loses no lease."""
     failure_rate: float = 10.0
     """Refused logins and keys a minute from one address, after which it has to wait."""
     longest_poll: float = 30.0
@@ -48,6 +49,9 @@ class ServerSettings:
             raise BadSetting(f"prefix {error}") from None
         if normal != self.prefix:
             raise BadSetting(f"prefix must be {normal!r}, without a slash at its end, not {self.prefix!r}")
+        for name in ("key_rate", "failure_rate"):
+            if not getattr(self, name) >= 1:
+                raise BadSetting(f"{name} must be at least 1, not {getattr(self, name)!r}: nobody could come in")
         if self.admin_secret is not None and len(self.admin_secret) < SHORTEST_SECRET:
             raise BadSetting(
                 f"the admin secret must have at least {SHORTEST_SECRET} characters: make one with `holdfast keys secret`"

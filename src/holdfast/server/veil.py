@@ -1,17 +1,26 @@
-"""JSON that people may see: without fields that look like secrets or are configured to be hidden, its numbers as they are."""
+"""What people may see: errors and JSON without secrets, and without fields that are hidden; numbers as they are."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from holdfast.core.redact import MASK, looks_secret, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from holdfast.core.outcome import Error
+
 DEEPEST: Final = 100
 """Levels of JSON that are laid out; what tasks are given in Python has 64 at most."""
+
+
+def veiled_error(error: Error) -> Error:
+    """Return an error without secrets. Workers in other languages send theirs as they are."""
+    return msgspec.structs.replace(error, message=redact(error.message), traceback=redact(error.traceback))
 
 
 def veiled(text: str, redacted: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from datetime import datetime
 
-    from holdfast.core.outcome import Continued, Succeeded
+    from holdfast.core.outcome import Continued, Failed, Succeeded
     from holdfast.core.states import Event
     from holdfast.errors import StoreUnavailable
     from holdfast.store.port import Caller, Part
@@ -63,7 +63,11 @@ class Transactor(Protocol):
         """Return what completing the job with this value means; raises `BadResult`, or `Fatal` for a bad continuation."""
         ...
 
-    async def commit(self, caller: Caller, outcome: Succeeded | Continued | None) -> None:
+    def failure(self, why: str | BaseException, code: str | None) -> Failed:
+        """Return what failing the job for good for this reason means: as if an error was raised, and no attempt is left."""
+        ...
+
+    async def commit(self, caller: Caller, outcome: Succeeded | Continued | Failed | None) -> None:
         """Settle as the last statement (without an outcome: prove the lease) and commit, or undo everything and say why.
 
         Raises `StaleLease` when the lease is lost, `NotCommitted` when the store failed on the way, `Retryable` with

@@ -346,9 +346,10 @@ class Job:
     def transaction(self, conn: Any = None) -> JobTransaction:
         """Return a transaction of the job: `async with job.transaction() as tx`, on the store's database.
 
-        What is written in it, `tx.complete(…)` or `tx.continue_with(…)`, and jobs enqueued with `options(conn=tx)` commit
-        together and only under the lease; an exception undoes them. Without completion it is a fenced write, and the job goes
-        on. `conn` is a connection or session of your own on the same database. Raises `StaleLease` when the lease is lost.
+        What is written in it, its end (`tx.complete(…)`, `tx.continue_with(…)` or `tx.fail(…)`), and jobs enqueued with
+        `options(conn=tx)` commit together and only under the lease; an exception undoes them. Without an end it is a fenced
+        write, and the job goes on. `conn` is a connection or session of your own on the same database. Raises `StaleLease` when
+        the lease is lost.
         """
         return JobTransaction(self.channel.transactor(), conn, self._opened)
 
@@ -380,7 +381,7 @@ class Job:
         if transaction is not None and self._tx is not None:
             raise NotAllowed("the job has an open transaction already: one after another, and none inside another")
         if transaction is not None and self.settled:
-            raise NotAllowed("a transaction has completed this job already: nothing can be added to it")
+            raise NotAllowed("a transaction has ended this job already: nothing can be added to it")
         self._tx = transaction
         self.unusual = True
 

@@ -50,6 +50,11 @@ class Limit:
         """Whether it is about keys."""
         return self.key is not None or self.scope is not None
 
+    @property
+    def says_cost(self) -> bool:
+        """Whether it has a word on what a job takes: 1 is what every job does."""
+        return callable(self.cost) or self.cost != 1.0
+
     def rule(self) -> LimitRule:
         """Return what it says, as stores keep it."""
         per = self.per.total_seconds() if isinstance(self.per, timedelta) else self.per
@@ -64,9 +69,8 @@ class Limiting(NamedTuple):
 
     @property
     def cost(self) -> float | Callable[..., float]:
-        """How much of a rate a job takes."""
-        costs = [limit.cost for limit in self if limit is not None]
-        return next((cost for cost in costs if callable(cost) or cost != 1.0), 1.0)
+        """How much of a rate a job takes, of each of them."""
+        return next((limit.cost for limit in self if limit is not None and limit.says_cost), 1.0)
 
 
 UNLIMITED: Final = Limiting()
@@ -83,4 +87,8 @@ def limiting_of(limits: Limit | Sequence[Limit] | None) -> Limiting:
     whole, keyed = [one for one in given if not one.keyed], [one for one in given if one.keyed]
     if len(whole) > 1 or len(keyed) > 1:
         raise BadJob("a task has one limit for all of its jobs and one by key", path="limit")
+    costs = [one.cost for one in given if one.says_cost]
+    if any(cost != costs[0] for cost in costs):
+        told = " and ".join("a function" if callable(cost) else f"{cost:g}" for cost in costs)
+        raise BadJob(f"{told}: a job has one cost, which it takes of every rate. Say it in one limit", path="limit.cost")
     return Limiting(whole[0] if whole else None, keyed[0] if keyed else None)

@@ -149,7 +149,7 @@ class QueueOptions:
 
     name: str
     fifo: bool = False
-    weight: float = 1.0
+    weight: float | None = None
     max_depth: int | None = None
     limit: Limit | None = None
 

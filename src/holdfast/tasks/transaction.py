@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Lease
-    from holdfast.core.outcome import Continued, Succeeded
+    from holdfast.core.outcome import Continued, Failed, Succeeded
     from holdfast.store.port import Caller, Enqueued, Settled, Settlement
     from holdfast.tasks.channel import Transactor
     from holdfast.tasks.task import Task
@@ -45,7 +45,7 @@ class _Transaction:
         self._opened = opened
         """Tells the job which transaction is open."""
         self._begun: Caller | None = None
-        self._outcome: Succeeded | Continued | None = None
+        self._outcome: Succeeded | Continued | Failed | None = None
         self._calls: list[Callable[[], None]] = []
 
     def complete(self, result: R) -> R:
@@ -65,6 +65,17 @@ class _Transaction:
         self._decide(value)
         return cast("R", value)
 
+    def fail(self, why: str | BaseException, *, code: str | None = None) -> None:
+        """Have the job failed for good when the block ends, however many attempts are left, with what the block has written.
+
+        `why` is a message, or the error that is the reason: its code and traceback are kept then, and it may be raised on after
+        the block. `code` is for programs: `FAILED` for a message without one. Nothing is written before: an error in the
+        block undoes it, and counts as any other. What the function returns is of no interest any more.
+        """
+        self._open_caller()
+        self._check_undecided()
+        self._outcome = self._transactor.failure(why, code)
+
     def give(self, value: Any) -> None:
         """Complete with what the function of an atomic task returned, unless it has done so itself. For the runtime."""
         if self._outcome is None:
@@ -72,9 +83,12 @@ class _Transaction:
 
     def _decide(self, value: Any) -> None:
         self._open_caller()
-        if self._outcome is not None:
-            raise NotAllowed("this transaction completes its job already: complete or continue it once")
+        self._check_undecided()
         self._outcome = self._transactor.outcome(value)
+
+    def _check_undecided(self) -> None:
+        if self._outcome is not None:
+            raise NotAllowed("this transaction ends its job already: complete, continue or fail it once")
 
     def _open_caller(self) -> Caller:
         if self._begun is None:

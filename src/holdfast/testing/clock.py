@@ -87,6 +87,10 @@ class FakeClock(SystemEnvironment):
         with self._lock:
             return self._chance.random()
 
+    def lot(self) -> float:
+        """Return 0: among equals whoever was first is first, so that a test sees one order."""
+        return 0.0
+
     def token(self) -> UUID:
         """Return a fresh secret."""
         with self._lock:

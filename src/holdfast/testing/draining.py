@@ -198,7 +198,7 @@ class _Drainer:
         self._max_jobs = max_jobs
         self._raises = raises
         self._environment = self._world.environment
-        self._turns = Turns(self._world.weights, RETRY_SHARE)
+        self._turns = Turns(self._world.weights, RETRY_SHARE, self._environment.lot)
         self._runs: dict[UUID, list[Ended]] = {}
         self._count = 0
         self._limit: datetime | None = None
@@ -330,7 +330,9 @@ class _Drainer:
             retries_first=retries_first,
         )
         asked_at = self._environment.monotonic()
-        for claimed in await self._store.claim(request):
+        taken = await self._store.claim(request)
+        self._turns.weigh(getattr(taken, "weights", None) or {})
+        for claimed in taken:
             return Attempt.of(claimed, self._entries[claimed.task], asked_at)
         return None
 

@@ -86,8 +86,10 @@ def dialect_of(url: str) -> Dialect:
 class Ledger:
     """Turns files into jobs, each version once. What it keeps in memory saves questions and decides nothing."""
 
-    def __init__(self, store: Store, dialect: Dialect, task: str) -> None:
+    def __init__(self, store: Store, dialect: Dialect, task: str, caps: Mapping[str, int] | None = None) -> None:
         self._store = store
+        self._caps = caps
+        """How many jobs may wait in a queue."""
         self._dialect = dialect
         self._task = task
         self._known: set[tuple[str, str]] = set()
@@ -129,6 +131,7 @@ class Ledger:
         """Enqueue a job for each file that nobody has taken; returns those that became jobs, with their ids.
 
         Atomic: rows and jobs are committed together. Repeatable. `then` is called with the jobs once they are committed.
+        Raises `QueueFull` where not all of them find room, and none is taken then.
         """
         transaction = await self._store.begin()
         try:
@@ -140,7 +143,7 @@ class Ledger:
             ]
             fresh.sort(key=lambda path: (files[path].modified, path))
             jobs = [self._marked(make(path), path, files[path]) for path in fresh]
-            answers = await transaction.enqueue(jobs) if jobs else []
+            answers = await transaction.enqueue(jobs, caps=self._caps) if jobs else []
             if jobs:
                 transaction.after_commit(lambda: then(jobs))
             await transaction.commit()

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from holdfast.errors import MissingExtra, StoreUnavailable
+from holdfast.errors import MissingExtra, QueueFull, StoreUnavailable
 from holdfast.watch.files import scan
 from holdfast.watch.settling import Settling
 
@@ -35,6 +35,8 @@ SHARE: Final = 4.0
 """The least rest after a look, by how long the look took: a huge folder does not keep a processor busy."""
 OUTAGE: Final = (0.5, 30.0)
 """Seconds between two tries while the store does not answer: at first, and at most."""
+FULL: Final = (0.5, 5.0)
+"""The same while a queue has no room: workers make some all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,17 @@ class Watching:
     clock: Callable[[], float] = time.monotonic
 
 
+@dataclass(frozen=True, slots=True)
+class Once:
+    """What came of one look."""
+
+    taken: int
+    left: int
+    """Files that were left: they still change, or there was no room for them."""
+    full: QueueFull | None = None
+    """Why there was none."""
+
+
 class Watcher:
     """Watches one folder. One event loop; nothing that matters is kept here."""
 
@@ -69,15 +82,20 @@ class Watcher:
         self._told: dict[str, str] = {}
         self._missing = False
         self._down = False
+        self._full = False
+        self._taken = 0
 
-    async def once(self) -> int:
-        """Take what is complete now: what stays the same for the settle time. Returns how many files were left, changing."""
+    async def once(self) -> Once:
+        """Take what is complete now: what stays the same for the settle time, as far as there is room for it."""
         await self._ledger.open(self._below)
-        await self.look()
-        if (next_at := self._settling.next_at()) is not None:
-            await asyncio.sleep(max(0.0, next_at - self._watching.clock()))
+        try:
             await self.look()
-        return self._settling.waiting
+            if (next_at := self._settling.next_at()) is not None:
+                await asyncio.sleep(max(0.0, next_at - self._watching.clock()))
+                await self.look()
+        except QueueFull as full:  # some may have been taken before: each batch is a transaction of its own
+            return Once(self._taken, self._settling.waiting, full)
+        return Once(self._taken, self._settling.waiting)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch until `stop` is set."""
@@ -118,17 +136,16 @@ class Watcher:
             begun = self._watching.clock()
             try:
                 await self.look()
-            except StoreUnavailable as error:
-                self._tell_down(error)
-                rest = min(OUTAGE[1], OUTAGE[0] * 2 ** min(tries, 10)) * random.uniform(0.5, 1.0)  # noqa: S311  spreads, hides nothing
+            except (StoreUnavailable, QueueFull) as error:
+                self._tell_kept(error)
+                first, most = FULL if isinstance(error, QueueFull) else OUTAGE
+                rest = min(most, first * 2 ** min(tries, 10)) * random.uniform(0.5, 1.0)  # noqa: S311  spreads, hides nothing
                 tries += 1
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), rest)
                 continue
             tries = 0
-            if self._down:
-                self._watching.note("the store answers again")
-                self._down = False
+            self._tell_well()
             await self._rest(stop, self._watching.clock() - begun)
 
     async def _rest(self, stop: asyncio.Event, took: float) -> None:
@@ -143,7 +160,18 @@ class Watcher:
             await asyncio.wait_for(self._wake.wait(), most)
 
     async def _take(self, files: dict[str, Version]) -> None:
-        for path, job_id in await self._ledger.take(files, self._watching.make, self._watching.hint):
+        """Have files taken, the oldest first; raises `QueueFull` when there is no room for one."""
+        try:
+            taken = await self._ledger.take(files, self._watching.make, self._watching.hint)
+        except QueueFull:
+            if len(files) == 1:
+                raise
+            oldest = sorted(files, key=lambda path: (files[path].modified, path))
+            for some in (oldest[: len(oldest) // 2], oldest[len(oldest) // 2 :]):  # a queue may never have room for all
+                await self._take({path: files[path] for path in some})
+            return
+        self._taken += len(taken)
+        for path, job_id in taken:
             self._watching.taken(path, job_id)
         for path in files:
             self._settling.forget(path)
@@ -181,11 +209,28 @@ class Watcher:
                     note(f"left alone: {path}: {reason}")
             self._told = found.troubles
 
-    def _tell_down(self, error: StoreUnavailable) -> None:
+    def _tell_kept(self, error: StoreUnavailable | QueueFull) -> None:
+        if isinstance(error, QueueFull):
+            if not self._full:
+                self._watching.note(f"{no_room(error)}. Files wait where they are; they are taken when there is room")
+            self._full = True
+            return
         if not self._down:
             self._watching.note(f"{error}. Files wait where they are; it is tried again until it answers")
         self._down = True
 
+    def _tell_well(self) -> None:
+        if self._down:
+            self._watching.note("the store answers again")
+        if self._full:
+            self._watching.note("there was room for all files")
+        self._down = self._full = False
+
     @property
     def _below(self) -> str:
         return f"{str(self._watching.folder).rstrip('/')}/"
+
+
+def no_room(error: QueueFull) -> str:
+    """Say that a queue is full, without what its error says of the call: of the files before, some were taken."""
+    return f"queue {error.queue!r} is full: it takes {error.max_depth} jobs that wait"

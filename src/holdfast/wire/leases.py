@@ -65,8 +65,10 @@ class ClaimBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tasks: Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)]
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_AT_ONCE)] = 1
     queues: Annotated[list[str], msgspec.Meta(max_length=10_000)] | None = None
-    capabilities: Annotated[list[str], msgspec.Meta(max_length=1_000)] = []
-    idle: Annotated[list[str], msgspec.Meta(max_length=1_000)] = []
+    capabilities: Annotated[list[str], msgspec.Meta(max_length=1_000)] | None = None
+    """What it has for this claim: of what it was registered with, which is meant where nothing is said."""
+    idle: Annotated[list[str], msgspec.Meta(max_length=1_000)] | None = None
+    """What others have that could do more, as a heartbeat told it; where nothing is said, the server sees to that."""
     wait_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """How long to wait for a job where there is none; the server has a limit of its own."""
     look: bool = True
@@ -137,16 +139,19 @@ class ClaimAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     jobs: list[ClaimedJob]
     again_ms: float | None = None
     """In how long it is worth asking again, where a limit alone holds jobs back."""
+    weights: dict[str, float] = {}
+    """What people have set for the turns of queues, against others of the same worker."""
 
     @classmethod
     def of(cls, taken: Taken) -> ClaimAnswer:
         """Return the answer to a claim for the wire."""
-        return cls([ClaimedJob.of(one) for one in taken], ms_or_none(taken.again))
+        return cls([ClaimedJob.of(one) for one in taken], ms_or_none(taken.again), dict(taken.weights or {}))
 
     def taken(self) -> Taken:
         """Return what the claim brought."""
         taken = Taken(one.claimed() for one in self.jobs)
         taken.again = seconds_or_none(self.again_ms)
+        taken.weights = self.weights
         return taken
 
 
@@ -245,6 +250,8 @@ class LogItem(LeaseRef, frozen=True, kw_only=True, omit_defaults=True):
     logger: str = ""
     fields: Json = NOTHING
     age_ms: float = 0.0
+    id: UUID | None = None
+    """A name of its writer's own making: sent again by it, a line is there once."""
 
     @classmethod
     def of(cls, line: LogLine) -> LogItem:
@@ -257,6 +264,7 @@ class LogItem(LeaseRef, frozen=True, kw_only=True, omit_defaults=True):
             logger=line.logger,
             fields=sent(line.fields, "log.fields"),
             age_ms=ms(line.age),
+            id=line.id,
         )
 
     def line(self) -> LogLine:
@@ -268,6 +276,7 @@ class LogItem(LeaseRef, frozen=True, kw_only=True, omit_defaults=True):
             logger=self.logger,
             fields=text_or_empty(self.fields, "fields"),
             age=seconds(self.age_ms),
+            id=self.id,
         )
 
 
@@ -404,6 +413,8 @@ class LogBody(TokenBody, frozen=True, kw_only=True, omit_defaults=True):
     message: str
     level: str = "info"
     fields: Json = NOTHING
+    id: UUID | None = None
+    """A name of your own making: sent again by it, a line is there once."""
 
 
 class CompleteBody(TokenBody, frozen=True, kw_only=True, omit_defaults=True):
@@ -445,10 +456,11 @@ class SettledJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How long it rests until its next attempt."""
 
 
-class SettledAnswer(msgspec.Struct, frozen=True):
-    """Whether the holder of this token has ended the attempt."""
+class SettledAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whether the holder of this token has ended the attempt, and how."""
 
     settled: bool
+    event: Event | None = None
 
 
 # --- figures --------------------------------------------------------------------------------------------------------------

@@ -34,12 +34,14 @@ class ScaleAnswer(msgspec.Struct, frozen=True, kw_only=True):
     backlog: int
     """Ready and running."""
     ready: int
-    """Jobs that wait for a worker, without those of paused queues."""
+    """Jobs that wait for a worker, without those of paused queues and those that a limit of their queue or task holds back."""
     running: int
     paused: int
     """Jobs that are ready in paused queues: no worker would help them."""
+    throttled: int
+    """Jobs that a limit of their queue or task holds back: no worker would help them either."""
     oldest_waiting_ms: float
-    """For how long the oldest ready job of these queues has waited, paused ones left out; 0 where none waits."""
+    """For how long the oldest ready job of these queues has waited, of queues where any may start; 0 where none may."""
     workers: int
     """Live workers that serve one of these queues: not offline, not disabled, not draining."""
     slots: int

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.errors import BadJob
 from holdfast.store.port import MOST_SLOTS, Worker, WorkerKind
 from holdfast.wire.leases import Leases, LeaseState
 from holdfast.wire.values import NOTHING, Json, sent, text_or_empty
@@ -38,17 +39,22 @@ class RegisterRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         )
 
     def worker(self, worker_id: UUID, owner: str) -> Worker:
-        """Return the worker, which is a remote one."""
-        return Worker(
-            id=worker_id,
-            name=self.name,
-            info=text_or_empty(self.metadata, "metadata"),
-            kind=WorkerKind.REMOTE,
-            version=self.version,
-            slots=self.slots,
-            capabilities=tuple(self.capabilities),
-            owner=owner,
-        )
+        """Return the worker, which is a remote one. What is wrong with it is told by the names of the request."""
+        info = text_or_empty(self.metadata, "metadata")
+        try:
+            return Worker(
+                id=worker_id,
+                name=self.name,
+                info=info,
+                kind=WorkerKind.REMOTE,
+                version=self.version,
+                slots=self.slots,
+                capabilities=tuple(self.capabilities),
+                owner=owner,
+            )
+        except BadJob as error:
+            path = error.path.removeprefix("worker.")
+            raise BadJob(error.reason, path="metadata" if path == "info" else path) from None
 
 
 class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,11 @@
 """What the commands of `holdfast media` share: the library they talk to, how they print, how mistakes are told."""
 
 import asyncio
+import getpass
 import os
+import re
+import shlex
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +16,7 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast import BadSetting, Holdfast
-from holdfast_media.errors import MediaError
+from holdfast_media.errors import LADDER_INVALID, MediaError
 from holdfast_media.library import BadRequest, VideoNotFound
 from holdfast_media.media import Media
 
@@ -25,6 +29,7 @@ NOT_FOUND: Final = 3
 INTERRUPTED: Final = 130
 OWN_DATABASE: Final = ".holdfast.db"
 """In the folder of the storage: the jobs and videos of those who named no store."""
+_PASSWORD: Final = re.compile(r"(//[^/@:]*):[^/@]*@")
 
 
 @Parameter(name="*")
@@ -63,17 +68,12 @@ def run(common: Common, work: Callable[[Media], Awaitable[int | None]], *, creat
         return USAGE
     except MediaError as error:
         note(f"error: {error}")
-        return ERROR
+        return USAGE if error.code == LADDER_INVALID else ERROR  # the ladder was named here
 
 
 def opened(common: Common, *, create: bool, **options: Any) -> Media:
     """Return the media application on the store and storage that the command line and the settings name."""
-    url = common.url
-    if url is None:
-        try:
-            url = Holdfast().url
-        except BadSetting:
-            url = None
+    url = named_store(common.url)
     if url is not None:
         return Media(Holdfast(url), storage=common.out, **options)
     media = Media(Holdfast("sqlite:///unused.db"), storage=common.out, **options)  # for its settings: where the output goes
@@ -89,9 +89,19 @@ def opened(common: Common, *, create: bool, **options: Any) -> Media:
     elif not (folder / OWN_DATABASE).exists():
         raise BadSetting(
             f"there is no library here: neither --url, HOLDFAST_URL nor holdfast.toml name a store, and {folder} has none. "
-            "Begin with: holdfast media transcode FILE"
+            f"Begin with: {command(common, 'transcode', 'FILE')}"
         )
     return Media(Holdfast(f"sqlite:///{folder / OWN_DATABASE}"), root=folder, **options)
+
+
+def named_store(said: str | None) -> str | None:
+    """Return the store that was said, or that the settings name; `None`: nobody named one."""
+    if said is not None:
+        return said
+    try:
+        return Holdfast().url
+    except BadSetting:
+        return None
 
 
 async def _within(media: Media, work: Callable[[Media], Awaitable[int | None]]) -> int | None:
@@ -100,6 +110,28 @@ async def _within(media: Media, work: Callable[[Media], Awaitable[int | None]]) 
     finally:
         await media.close()
         await media.app.close()
+
+
+def actor() -> str:
+    """Return who acts, for the audit log: user and host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container without an entry for its user
+        user = "cli"
+    return f"{user}@{socket.gethostname()}"
+
+
+def command(common: Common, *words: str) -> str:
+    """Return a command to be typed here, with the options that this one needed to find the library."""
+    said = [] if common.out is None else ["--out", common.out]
+    if common.url is not None:
+        said += ["--url", without_password(common.url)]
+    return shlex.join(["holdfast", "media", *words, *said])
+
+
+def without_password(url: str) -> str:
+    """Return the URL of a store as it may be printed: what is printed ends in logs."""
+    return _PASSWORD.sub(r"\1:***@", url)
 
 
 # --- printing -------------------------------------------------------------------------------------------------------------
@@ -157,6 +189,16 @@ STYLES: Final = {
 def harmless(text: str) -> str:
     """Return a text without characters that a terminal would obey."""
     return "".join(letter if letter.isprintable() or letter == " " else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def sentence(text: str) -> str:
+    """Return a text that ends as a sentence does, once."""
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+def counted(count: int, noun: str) -> str:
+    """Return how many there are: 1 chunk, 2 chunks."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def size(count: float) -> str:

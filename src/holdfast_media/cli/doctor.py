@@ -11,9 +11,10 @@ from holdfast import HoldfastError
 from holdfast_media import settings as configuration
 from holdfast_media.cli.common import COMMON, ERROR, OK, Common, print_json, print_table, size
 from holdfast_media.errors import MediaError
-from holdfast_media.ffmpeg import available, find_ffmpeg
+from holdfast_media.ffmpeg import available, look_for_ffmpeg
+from holdfast_media.ladder import ladder_of
+from holdfast_media.speech.whisper import INSTALL, transcriber_of
 from holdfast_media.storage import storage_from
-from holdfast_media.tasks.preparing import ladder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,17 +57,22 @@ def _checks(common: Common) -> Iterator[tuple[str, str, str, str]]:
         yield "ladder", "ok", ", ".join(rung.name for rung in found.rungs), ""
     except MediaError as error:
         yield "ladder", "fail", error.message, "holdfast media ladder shows one that works"
+    yield from _speech(settings)
     yield from _room(settings)
 
 
 def _ffmpeg(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
     try:
-        program = find_ffmpeg(settings.ffmpeg)
+        found = look_for_ffmpeg(settings.ffmpeg)
     except MediaError as error:
         yield "ffmpeg", "fail", error.message, "apt install ffmpeg, or pip install 'holdfast[media]'"
         return
-    yield "ffmpeg", "ok", str(program), ""
-    families = sorted(available(program))
+    said = f"{found.version} {found.program}".strip()
+    if found.passed_over:
+        yield "ffmpeg", "warn", f"{said}: {found.passed_over}", "install a newer one, or leave it: the one named here is used"
+    else:
+        yield "ffmpeg", "ok", said, ""
+    families = sorted(available(found.program))
     if not families:
         yield "encoders", "fail", "not even libx264 encodes a frame", "use another ffmpeg: HOLDFAST_FFMPEG=/path/to/ffmpeg"
         return
@@ -81,7 +87,19 @@ def _ffmpeg(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
         )
     hardware = [one for one in families if one in configuration.FAMILIES]
     if hardware:
-        yield "workers", "ok", f"start them with --capabilities {','.join(hardware)}", ""
+        yield "workers", "ok", f"publish as capabilities: {', '.join(hardware)}", ""
+
+
+def _speech(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
+    """Look for what writes down what is said, where that is wanted."""
+    if settings.speech_model is None:
+        return
+    try:
+        transcriber_of(settings.speech_model).check()
+        yield "speech", "ok", f"faster-whisper with the model {settings.speech_model}", ""
+    except MediaError as error:
+        fix = INSTALL if find_spec("faster_whisper") is None else "fetch it, or name another: speech_model"
+        yield "speech", "fail", error.message, fix
 
 
 def _room(settings: Settings) -> Iterator[tuple[str, str, str, str]]:

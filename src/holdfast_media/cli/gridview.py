@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holdfast_media.cli.common import harmless
+from holdfast_media.cli.common import counted, harmless
 from holdfast_media.library.grid import CellState
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ LOOKS: Final = {
     CellState.FAILED: ("✗", "bold red"),
     CellState.SKIPPED: ("-", "dim"),
 }
-LOST: Final = "bold yellow"
+LOST: Final = ("▄", "bold yellow")
+"""Whose worker died, and nobody has it yet: a dot in amber would hardly be seen."""
 ORDER: Final = (
     CellState.FAILED,
     CellState.RUNNING,
@@ -42,7 +43,7 @@ LEGEND: Final = "· waiting  ▄ running  █ done  "
 
 def drawn(title: str, grid: Grid, *, width: int) -> RenderableType:
     """Return the view of one video."""
-    lines: list[RenderableType] = [Text(f"{harmless(title)}  {grid.percent:.0f} %  {_account(grid)}", style="bold")]
+    lines: list[RenderableType] = [Text(f"{harmless(title)}  {grid.percent:.0f} %  {_chunks(grid)}", style="bold")]
     if not grid.rows:
         lines.append(Text(f"  {_doing(grid)}", style="dim"))
         return Group(*lines)
@@ -64,15 +65,25 @@ def drawn(title: str, grid: Grid, *, width: int) -> RenderableType:
 def legend() -> Text:
     """Return what the marks mean."""
     text = Text(LEGEND, style="dim")
+    text.append("▄ its worker died  ", style=LOST[1])
     text.append("█ done again", style="yellow")
     text.append("  ✗ failed", style="red")
     return text
 
 
-def _account(grid: Grid) -> str:
+def account(grid: Grid) -> str:
+    """Return the same in words: it changes when more is done, and not with every percent."""
+    rows = [
+        f"{row.name} {sum(cell.state in (CellState.DONE, CellState.REDONE) for cell in row.cells)}/{len(row.cells)}"
+        for row in grid.rows
+    ]
+    return f"{_chunks(grid)} ({', '.join(rows)})" if rows else _chunks(grid) or _doing(grid)
+
+
+def _chunks(grid: Grid) -> str:
     done = grid.count(CellState.DONE, CellState.REDONE)
-    redone, failed = grid.count(CellState.REDONE), grid.count(CellState.FAILED)
-    parts = [f"{done}/{len(grid.cells)} chunks"] if grid.cells else []
+    redone, failed = grid.redone, grid.count(CellState.FAILED)
+    parts = [f"{done}/{counted(len(grid.cells), 'chunk')}"] if grid.cells else []
     if redone:
         parts.append(f"{redone} done again")
     if failed:
@@ -100,10 +111,11 @@ def _cells(cells: Sequence[Cell], room: int) -> Text:
 
 
 def _mark(cell: Cell) -> tuple[str, str]:
-    mark, style = LOOKS[cell.state]
+    lost = cell.lost and not cell.ended
+    mark, style = LOST if lost else LOOKS[cell.state]
     if cell.state is CellState.RUNNING:
         mark = FILLING[min(len(FILLING) - 1, int(cell.percent / 100 * len(FILLING)))]
-    return mark, LOST if cell.lost and not cell.ended else style
+    return mark, style
 
 
 def _package(row: Row) -> Text:

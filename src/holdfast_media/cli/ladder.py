@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from holdfast_media.cli.common import ERROR, OK, note, print_json, print_table
 from holdfast_media.errors import MediaError
-from holdfast_media.tasks.preparing import ladder_of
+from holdfast_media.ladder import ladder_of
 
 
 def ladder(file: Path | None = None, /, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:

@@ -1,7 +1,8 @@
-"""`holdfast media ls, show, retranscode, retry, delete`: the library on the command line."""
+"""`holdfast media ls, show, delete`: the library on the command line."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +14,8 @@ from holdfast_media.cli.common import (
     USAGE,
     Common,
     Flag,
+    actor,
+    counted,
     harmless,
     interactive,
     length,
@@ -23,7 +26,6 @@ from holdfast_media.cli.common import (
     size,
 )
 from holdfast_media.library import VersionState, VideoState
-from holdfast_media.settings import seconds
 from holdfast_media.tasks import layout
 
 if TYPE_CHECKING:
@@ -91,78 +93,6 @@ def show(video: str, /, *, common: Common = COMMON) -> int:
     return run(common, work)
 
 
-def retranscode(
-    video: str,
-    /,
-    *qualities: str,
-    ladder: str | None = None,
-    chunk_seconds: str | None = None,
-    transcribe: Flag = False,
-    fresh: Flag = False,
-    replace: Flag = False,
-    common: Common = COMMON,
-) -> int:
-    """Have a video transcoded anew: all of it, or the named qualities. What is published plays until the new one is there.
-
-    Example: holdfast media retranscode 01890a5d 720p 480p
-
-    Parameters
-    ----------
-    video
-        Its id, or the beginning of it.
-    qualities
-        Only these; the others are taken over.
-    ladder
-        The qualities that are wanted from now on: `default`, or a TOML file.
-    chunk_seconds
-        How much one job encodes.
-    transcribe
-        Write down what is said, too.
-    fresh
-        Encode everything again, also what is there and intact.
-    replace
-        Give up a version that is being made.
-    """
-    try:
-        chunk = None if chunk_seconds is None else seconds(chunk_seconds)
-    except ValueError as error:
-        note(f"error: --chunk-seconds {error}")
-        return USAGE
-
-    async def work(media: Media) -> int:
-        found = await media.library.find(video)
-        asked = await media.library.retranscode(
-            found.id,
-            qualities=qualities or None,
-            ladder=ladder,
-            chunk_seconds=chunk,
-            transcribe=transcribe,
-            fresh=fresh,
-            replace=replace,
-        )
-        return _asked(media, asked, common)
-
-    return run(common, work)
-
-
-def retry(video: str, /, *, common: Common = COMMON) -> int:
-    """Have a failed video tried again; chunks that were completed are not encoded again.
-
-    Example: holdfast media retry 01890a5d
-
-    Parameters
-    ----------
-    video
-        Its id, or the beginning of it.
-    """
-
-    async def work(media: Media) -> int:
-        found = await media.library.find(video)
-        return _asked(media, await media.library.retry(found.id), common)
-
-    return run(common, work)
-
-
 def delete(*videos: str, yes: Flag = False, common: Common = COMMON) -> int:
     """Delete videos with their files; what is being made of them is stopped.
 
@@ -183,7 +113,7 @@ def delete(*videos: str, yes: Flag = False, common: Common = COMMON) -> int:
         found = [await media.library.find(one) for one in videos]
         for video in found:
             if yes:
-                await media.library.delete(video.id)
+                await media.library.delete(video.id, by=actor())
             print(harmless(f"{video.id}  {'deleted' if yes else 'would be deleted'}  {video.title}"))
         if not yes:
             note("nothing was deleted: give --yes to do it")
@@ -191,6 +121,11 @@ def delete(*videos: str, yes: Flag = False, common: Common = COMMON) -> int:
         return OK
 
     return run(common, work)
+
+
+def ladder_path(ladder: str | None) -> str | None:
+    """Return a ladder as people elsewhere find it, by its whole path; what it says is read when it is asked for."""
+    return ladder if ladder in (None, "default") else str(Path(ladder or "").expanduser().absolute())
 
 
 # --- what is shown --------------------------------------------------------------------------------------------------------
@@ -216,6 +151,12 @@ def video_json(media: Media, video: Video, *, whole: bool = False) -> dict[str, 
     }
 
 
+def no_subtitles(version: Version) -> str | None:
+    """Return why a version is ready without the subtitles that were asked for; `None`: nothing is missing."""
+    result = version.result or {}
+    return f"{result['code']}: {result['message']}" if result.get("message") else None
+
+
 def _version_json(version: Version) -> dict[str, Any]:
     return {
         "id": version.id,
@@ -231,25 +172,16 @@ def _version_json(version: Version) -> dict[str, Any]:
     }
 
 
-def _asked(media: Media, video: Video, common: Common) -> int:
-    newest = video.newest
-    if common.as_json:
-        print_json(video_json(media, video))
-    else:
-        number = "?" if newest is None else newest.number
-        print(harmless(f"{video.id}  version {number} is {'asked for' if newest is None else newest.state}  {video.title}"))
-        note("a worker does it: holdfast media transcode, or holdfast worker MODULE:APP")
-    return OK
-
-
 def _length(video: Video) -> str:
     return length(video.facts["seconds"]) if video.facts is not None else ""
 
 
 def _note(video: Video) -> str:
     newest = video.newest
-    if newest is None or newest.state in (VersionState.READY, VersionState.PENDING):
+    if newest is None or (newest.state is VersionState.PENDING and video.published is None):
         return ""
+    if newest.state is VersionState.READY:
+        return no_subtitles(newest) or ""
     if newest.state is VersionState.FAILED:
         return f"{newest.code}: {newest.message}"
     return f"version {newest.number} is {newest.state}"
@@ -269,9 +201,13 @@ def _print_video(media: Media, video: Video) -> None:
         print(f"  version {version.number}  {version.state}{mark}")
         if version.message:
             print(harmless(f"    {version.code}: {version.message}"))
+        elif missing := no_subtitles(version):
+            print(harmless(f"    {missing}"))
         for quality in version.qualities:
             result = quality.result or {}
             made = (
-                f"{result.get('encoder') or 'as before'}, {result.get('chunks', 0)} chunks" if result else quality.message or ""
+                f"{result.get('encoder') or 'as before'}, {counted(result.get('chunks', 0), 'chunk')}"
+                if result
+                else quality.message or ""
             )
             print(harmless(f"    {quality.name}  {quality.state}  {made}"))

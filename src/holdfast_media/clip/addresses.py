@@ -29,6 +29,11 @@ POLL: Final = 0.2
 """Seconds between two questions."""
 _TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
 """NAT64: the last four bytes are an IPv4 address."""
+_UNICAST: Final = ipaddress.ip_network("2000::/3")
+"""All of IPv6 that is given out. Python takes more for public, in some versions: site-local addresses, NAT64 of the local
+network, and IPv4-compatible and -translated ones, which nobody has and some systems deliver as IPv4."""
+_DOCUMENTS: Final = ipaddress.ip_network("3fff::/20")
+"""For examples in texts; older versions of Python do not know it."""
 
 
 def networks(texts: Iterable[str]) -> tuple[Network, ...]:
@@ -44,17 +49,21 @@ def allowed(text: str, extra: Iterable[Network] = ()) -> bool:
     address = _meant(ipaddress.ip_address(text.partition("%")[0]))
     if any(address in network for network in extra):
         return True
+    if isinstance(address, ipaddress.IPv6Address):
+        return address.is_global and address in _UNICAST and address not in _DOCUMENTS
     return address.is_global and not address.is_multicast
 
 
 def _meant(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 one stands for: otherwise `::ffff:127.0.0.1` would pass for a public one."""
+    """Return the IPv4 address that an IPv6 one stands for: otherwise `::ffff:127.0.0.1` would pass for a public one.
+
+    Not that of Teredo, which names two, of which a tunnel leads to either: it is refused as it is.
+    """
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _TRANSLATED:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    teredo = address.teredo
-    return address.ipv4_mapped or address.sixtofour or (teredo[1] if teredo else address)
+    return address.ipv4_mapped or address.sixtofour or address
 
 
 def connect(host: str, port: int, *, extra: Iterable[Network], poll: Poll) -> socket.socket:
@@ -66,10 +75,14 @@ def connect(host: str, port: int, *, extra: Iterable[Network], poll: Poll) -> so
     found = _looked_up(host, port, poll)
     good = [one for one in found if allowed(str(one[4][0]), extra)]
     if not good:
+        addresses = sorted({str(one[4][0]) for one in found})
+        where = "is a private or local address"
+        if addresses != [host]:
+            where = f"has a private or local address ({', '.join(addresses)})"
         raise MediaError(
             ADDRESS_REFUSED,
-            f"{host} has a private or local address ({', '.join(sorted({str(one[4][0]) for one in found}))}), and nothing is "
-            "fetched from those. Where that is meant, allow its network in the settings",
+            f"{host} {where}, and nothing is fetched from those. Where that is meant, allow its network: --allow-network, or "
+            "clip_networks in the settings",
         )
     trouble = ""
     for family, kind, protocol, _, address in good:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast_media.ffmpeg.supervise import Ended, supervise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 LONGEST: Final = 1024 * 1024
 """Bytes of a line; of a longer one the end is kept."""
@@ -20,6 +20,7 @@ def run(
     stop: Callable[[], str | None],
     on_line: Callable[[str], None] = lambda _: None,
     memory: int = 0,
+    environment: Mapping[str, str] | None = None,
 ) -> Ended:
     """Run a program until it ends; `on_line` gets the lines of its standard output. Raises `Late` and `Stopped`.
 
@@ -35,7 +36,7 @@ def run(
         for line in filter(None, map(bytes.strip, lines)):
             on_line(line.decode(errors="replace"))
 
-    ended = supervise(command, on_output=take, stop=stop, timeout=timeout, memory=memory)
+    ended = supervise(command, on_output=take, stop=stop, timeout=timeout, memory=memory, environment=environment)
     if rest.strip():
         on_line(rest.decode(errors="replace"))
     return ended

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import re
+import shlex
 import shutil
 import signal
-from contextlib import contextmanager
+import socket
+from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -28,9 +32,13 @@ from holdfast_media.cli.common import (
     note,
     print_json,
     run,
+    sentence,
     size,
+    without_password,
 )
 from holdfast_media.clip.resolving import is_address
+from holdfast_media.settings import load
+from holdfast_media.speech.whisper import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,10 +46,12 @@ if TYPE_CHECKING:
 
     from holdfast_media.clip.task import ClipResult
     from holdfast_media.media import Media
-    from holdfast_media.speech.transcript import Transcriber
 
 LOOK_EVERY: Final = 0.2
-_CLOCK: Final = re.compile(r"(?:(\d+):)?([0-5]?\d):([0-5]?\d(?:\.\d+)?)")
+CANCELED_WITHIN: Final = 10.0
+"""Seconds that the worker has to end what was canceled, before it is ended with it."""
+_CLOCK: Final = re.compile(r"(?:(\d+):([0-5]?\d)|(\d+)):([0-5]?\d(?:\.\d+)?)")
+"""The first field may be as large as it likes: 90:00 is an hour and a half."""
 _PLAIN: Final = re.compile(r"\d+(?:\.\d+)?")
 _UNITS: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
 
@@ -56,7 +66,7 @@ def clip(
     fast: Flag = False,
     asr: Flag = False,
     language: str | None = None,
-    model: str = "small",
+    model: str | None = None,
     allow_network: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     storage: str | None = None,
     detach: Flag = False,
@@ -68,8 +78,9 @@ def clip(
     Example: holdfast media clip film.mp4 --start 1:02.5 --end 1:10 --out scene.mp4
 
     The clip is encoded anew, and holds exactly the frames from --start up to, but not including, --end. It is kept in the
-    storage by what it is made of: asked for again, it is found and not cut again. The work is a job: Ctrl-C cancels it, and
-    what fails for a while is tried again. Exit code 1 when it failed.
+    storage by what it is made of: asked for again, it is found and not cut again. The work is a job, which this command does
+    itself: Ctrl-C cancels it, unless another command has asked for it first, and what fails for a while is tried again. Exit
+    code 1 when it failed.
 
     Parameters
     ----------
@@ -88,7 +99,7 @@ def clip(
     language
         What is spoken, such as en or de; else it is found out.
     model
-        The model of speech recognition: a name such as small, or a folder.
+        The model of speech recognition: a name, or a folder. Else HOLDFAST_MEDIA_SPEECH_MODEL, else small.
     allow_network
         A private network that the source may be fetched from, such as 10.0.0.0/8; may be given several times.
     storage
@@ -110,13 +121,16 @@ def clip(
         return USAGE
 
     async def work(media: Media) -> int:
-        handle = await media.clip.enqueue(*args, fast=fast, asr=asr, language=language)
         if detach:
+            handle = await media.clip.enqueue(*args, fast=fast, asr=asr, language=language)
             print_json({"job_id": handle.id}) if as_json else print(handle.id)
             return OK
-        return await _watched(media, handle, out, as_json=as_json)
+        own = _own_queue(media, media.settings.speech_model if asr else None)
+        mine = media.clip.options(queue=own, key_scope=own)
+        handle = await mine.enqueue(*args, fast=fast, asr=asr, language=language)
+        return await _watched(media, handle, own, out, as_json=as_json)
 
-    options: dict[str, Any] = {"transcriber": _transcriber(model) if asr else None}
+    options: dict[str, Any] = {"speech_model": model or load({}).speech_model or DEFAULT_MODEL} if asr else {}
     if allow_network:
         options["clip_networks"] = allow_network
     return run(Common(url=url, out=storage, as_json=as_json), work, create=True, **options)
@@ -130,12 +144,12 @@ def _span(start: str, end: str | None) -> tuple[float, float | None]:
 
 
 def seconds(text: str) -> float:
-    """Read a time: 62.5, 1:02.5, 1:02:03.250, 1m2s, 500ms. Raises `ValueError`."""
+    """Read a time: 62.5, 1:02.5, 90:00, 1:02:03.250, 1m2s, 500ms. Raises `ValueError`."""
     text = text.strip()
     if _PLAIN.fullmatch(text):
         return round(float(text), 6)
     if (clock := _CLOCK.fullmatch(text)) is not None:
-        return round(int(clock[1] or 0) * 3600 + int(clock[2]) * 60 + float(clock[3]), 6)
+        return round(int(clock[1] or 0) * 3600 + int(clock[2] or clock[3]) * 60 + float(clock[4]), 6)
     if text and (units := _UNITS.fullmatch(text)) is not None:
         sizes = zip(units.groups(), (3600, 60, 1, 0.001), strict=True)
         return round(sum(float(number or 0) * unit for number, unit in sizes), 6)
@@ -152,35 +166,54 @@ def _whole(source: str) -> str:
     return str(path)
 
 
-def _transcriber(model: str) -> Transcriber:
-    from holdfast_media.speech.whisper import FasterWhisper  # noqa: PLC0415  only with --asr
+def _own_queue(media: Media, model: str | None) -> str:
+    """Return the queue of the commands that would do the same: on this machine, for this user, with these settings.
 
-    folder = Path(model).expanduser()
-    return FasterWhisper(model=str(folder.absolute()) if folder.is_dir() else model)
+    What others have asked for may lie in folders and go to a storage that only their workers reach, so it is not ours to claim.
+    """
+    said = {
+        one.name: getattr(media.settings, one.name) for one in fields(media.settings) if one.name not in {"scratch", "cache"}
+    }
+    if "://" not in said["storage"]:
+        said["storage"] = str(Path(said["storage"]).expanduser().absolute())
+    here = msgspec.json.encode([socket.gethostname(), os.getuid(), said, model], order="deterministic")
+    return f"{media.settings.clip_queue}-{hashlib.sha256(here).hexdigest()[:12]}"
 
 
 # --- watching -------------------------------------------------------------------------------------------------------------
 
 
-async def _watched(media: Media, handle: Handle[ClipResult], out: Path | None, *, as_json: bool) -> int:
+async def _watched(media: Media, handle: Handle[ClipResult], queue: str, out: Path | None, *, as_json: bool) -> int:
     """Work and watch until it has ended, or somebody interrupts."""
     stop = asyncio.Event()
     with _interrupted(stop):
-        async with media.app.worker(concurrency=1, queues=[media.settings.clip_queue]):
+        async with media.app.worker(concurrency=1, queues=[queue]) as worker:
             with _bar(draws=interactive() and not as_json) as show:
                 await _until_ended(handle, stop, show)
             if stop.is_set():
-                await handle.cancel("interrupted")
+                await _left(handle)
+                await worker.stop(timeout=0)  # what it still runs is another command's, and given back
                 return INTERRUPTED
     try:
         result = await handle.result()
     except (JobFailed, JobCanceled) as error:
-        note(f"error: {error}. More: holdfast jobs show {handle.id} --url {media.app.url}")
+        more = shlex.join(["holdfast", "jobs", "show", str(handle.id), "--url", without_password(media.app.url)])
+        note(f"error: {sentence(str(error))} More: {more}")
         return ERROR
     if out is not None:
         await asyncio.to_thread(_copied, media, result.key, out)
     _told(handle.id, result, out, as_json=as_json)
     return OK
+
+
+async def _left(handle: Handle[ClipResult]) -> None:
+    """Cancel what was asked for, unless somebody else had asked for it before: then it is theirs."""
+    if not handle.created:
+        note(f"job {handle.id} goes on: another command has asked for it first")
+        return
+    await handle.cancel("interrupted")
+    with suppress(JobFailed, JobCanceled, TimeoutError):
+        await handle.result(timeout=CANCELED_WITHIN)
 
 
 @contextmanager

@@ -9,12 +9,14 @@ import msgspec
 
 from holdfast_media.clip import child
 from holdfast_media.clip.reading import MEMORY, Refusal
-from holdfast_media.errors import CLIP_TIMEOUT, INPUT_UNREADABLE, INTERNAL_TRANSIENT, MediaError
+from holdfast_media.errors import INPUT_UNREADABLE, INTERNAL_TRANSIENT, MediaError
 from holdfast_media.ffmpeg.supervise import Late
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from holdfast_media.clip.deadline import Deadline
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True, tag="copied"):
@@ -37,7 +39,7 @@ def copy_stretch(
     key: int,
     end: float | None,
     *,
-    timeout: float,
+    deadline: Deadline,
     stop: Callable[[], str | None],
     on_progress: Callable[[float], None],
 ) -> Copied:
@@ -59,9 +61,9 @@ def copy_stretch(
 
     arguments = ["-m", "holdfast_media.clip.copier", str(source), str(target), str(key), "end" if end is None else repr(end)]
     try:
-        ended = child.run([sys.executable, *arguments], timeout=timeout, stop=stop, on_line=hear, memory=MEMORY)
+        ended = child.run([sys.executable, *arguments], timeout=deadline.left(), stop=stop, on_line=hear, memory=MEMORY)
     except Late:
-        raise MediaError(CLIP_TIMEOUT, f"copying took longer than {timeout:g} s, and was ended") from None
+        raise deadline.missed() from None
     if not answers:
         code = INPUT_UNREADABLE if ended.returncode < 0 and ended.returncode not in {-9, -15} else INTERNAL_TRANSIENT
         raise MediaError(code, f"the process that copies ended with {ended.returncode} and gave no answer", detail=ended.tail)

@@ -12,7 +12,6 @@ from holdfast_media.clip.copying import Copied, copy_stretch
 from holdfast_media.clip.reading import FORMATS, Picture, Stretch, read_stretch
 from holdfast_media.errors import (
     BAD_RANGE,
-    CLIP_TIMEOUT,
     ENCODE_TIMEOUT,
     FAST_IMPOSSIBLE,
     INPUT_NO_MEDIA,
@@ -26,8 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from holdfast_media.clip.deadline import Deadline
     from holdfast_media.clip.reading import Picture
 
+CONTAINERS: Final = ("mp4", "mkv")
+"""What clips are written to."""
 MP4_PICTURES: Final = frozenset(
     {"h264", "hevc", "av1", "libdav1d", "libaom-av1", "vp9", "libvpx-vp9", "mpeg4", "mpeg2video", "mpeg1video"}
 )
@@ -57,10 +59,11 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def container_for(stretch: Stretch, *, fast: bool) -> str:
-    """Return the container a clip is written to."""
+    """Return the container a clip is written to: mp4, but for copied streams that do not go into one."""
     picture, sound = stretch.picture, stretch.sound
-    fits = (picture is None or picture.codec in MP4_PICTURES) and (sound is None or sound.codec in MP4_SOUNDS)
-    return "mp4" if fits or not fast else "mkv"
+    if not fast or picture is None:  # sound alone has no key frames: it is encoded, which is fast anyway
+        return "mp4"
+    return "mp4" if picture.codec in MP4_PICTURES and (sound is None or sound.codec in MP4_SOUNDS) else "mkv"
 
 
 def check_range(stretch: Stretch, start: float, end: float | None, *, fast: bool) -> None:
@@ -99,7 +102,7 @@ def cut(
     *,
     fast: bool,
     program: Path | None,
-    timeout: float,
+    deadline: Deadline,
     scratch: Path,
     on_progress: Callable[[float], None],
     stop: Callable[[], str | None],
@@ -119,28 +122,26 @@ def cut(
                 duration=wanted,
                 on_progress=lambda progress: on_progress(progress.fraction),
                 stop=stop,
-                timeout=timeout,
+                timeout=deadline.left(),
                 scratch=scratch,
                 hidden=[source],
             )
         except MediaError as error:
             if error.code != ENCODE_TIMEOUT:
                 raise
-            raise MediaError(
-                CLIP_TIMEOUT, f"cutting took longer than {timeout:g} s, and was ended", detail=error.detail
-            ) from None
+            raise deadline.missed(detail=error.detail) from None
         _check_written(target)
 
     if fast and stretch.picture is not None:
         assert stretch.picture.key is not None  # noqa: S101  checked by `check_range`
-        copied = copy_stretch(source, target, stretch.picture.key, end, timeout=timeout, stop=stop, on_progress=on_progress)
+        copied = copy_stretch(source, target, stretch.picture.key, end, deadline=deadline, stop=stop, on_progress=on_progress)
         _check_written(target)
         return _copied(stretch, stretch.picture, copied, target.suffix.removeprefix("."))
     run(encoding(source, target, stretch, start, end))
-    if (made := _encoded(target, stretch, start, end, stop)) is None and stretch.picture is not None:
+    if (made := _encoded(target, stretch, (start, end), stop, deadline)) is None and stretch.picture is not None:
         # some containers are not to be sought in precisely: then everything before the clip is decoded too
         run(encoding(source, target, stretch, start, end, seek=False))
-        made = _encoded(target, stretch, start, end, stop)
+        made = _encoded(target, stretch, (start, end), stop, deadline)
     if made is None:
         raise MediaError(OUTPUT_MISMATCH, "the clip has other frames than the source has in this stretch")
     return made
@@ -202,25 +203,27 @@ def _seek_to(stretch: Stretch, begin: Fraction) -> Fraction:
     return key + Fraction(1, 10_000) if stretch.container in INDEXED else max(Fraction(0), key - 2)
 
 
-def _encoded(target: Path, stretch: Stretch, start: float, end: float | None, stop: Callable[[], str | None]) -> Cut | None:
+def _encoded(
+    target: Path, stretch: Stretch, asked: tuple[float, float | None], stop: Callable[[], str | None], deadline: Deadline
+) -> Cut | None:
     """Return what was encoded; `None` when that are not the frames of the source."""
     try:
-        made = read_stretch(target, 0.0, None, stop=stop)
+        made = read_stretch(target, 0.0, None, stop=stop, deadline=deadline)
     except MediaError as error:
         if error.code != INPUT_NO_MEDIA:
             raise
         return None
     picture = stretch.picture
     if picture is None:
-        return _heard(made, start, end, "aac")
+        return _heard(made, *asked)
     assert picture.first is not None  # noqa: S101  checked by `check_range`
     assert picture.after is not None  # noqa: S101  as above
     if made.picture is None or made.picture.after is None:
         return None
     if not picture.steady:  # nobody knows better than what was decoded
-        until = start + made.seconds_at(made.picture.after)
+        until = asked[0] + made.seconds_at(made.picture.after)
         return Cut(
-            start=start, end=_rounded(until), key_frame=None, frames=made.picture.frames, container="mp4", encoder="libx264"
+            start=asked[0], end=_rounded(until), key_frame=None, frames=made.picture.frames, container="mp4", encoder="libx264"
         )
     if made.picture.frames != picture.frames:
         return None
@@ -234,10 +237,10 @@ def _encoded(target: Path, stretch: Stretch, start: float, end: float | None, st
     )
 
 
-def _heard(made: Stretch, start: float, end: float | None, encoder: str, container: str = "mp4") -> Cut:
+def _heard(made: Stretch, start: float, end: float | None) -> Cut:
     seconds = made.seconds or 0.0
     until = start + seconds if end is None else min(end, start + seconds)
-    return Cut(start=start, end=_rounded(until), key_frame=None, frames=0, container=container, encoder=encoder)
+    return Cut(start=start, end=_rounded(until), key_frame=None, frames=0, container="mp4", encoder="aac")
 
 
 # --- fast -----------------------------------------------------------------------------------------------------------------

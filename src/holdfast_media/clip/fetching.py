@@ -204,18 +204,24 @@ class Download:
         return have
 
     def _ask_for_rest(self, have: int) -> int:
-        """Ask for what is missing; returns where the answer begins: at zero when the file is another one by now."""
+        """Ask for what is missing; returns where the answer begins: at zero when the server gives no parts.
+
+        Raises `UPSTREAM_FAILURE` when the file is another one by now: whoever asked has taken its ETag for what it is.
+        """
         same = self.head.etag
         status = self._request({"Range": f"bytes={have}-", "If-Range": same} if have and same else {})
         if status == PARTIAL and have:
             found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", self._header("Content-Range"))
-            if found is not None and int(found[1]) == have:
+            # not every server has heard of If-Range
+            if found is not None and int(found[1]) == have and self._header("ETag") in {"", same}:
                 return have
             raise MediaError(UPSTREAM_FAILURE, "the server sent another part than it was asked for")
         if status == BEYOND and have == self.head.size:
             return have
         if status == OK:
             self.head = self._head()
+            if same != self.head.etag:
+                raise MediaError(UPSTREAM_FAILURE, "the file was changed while it was being fetched")
             self._check_size(self.head.size)
             return 0
         raise self._refused(status)
@@ -332,14 +338,19 @@ class _Raw(io.RawIOBase):
     def readinto(self, buffer: Buffer, /) -> int:
         return self._reader(lambda: self._connection.recv_into(buffer))
 
+    def close(self) -> None:
+        super().close()
+        self._connection.close()
+
 
 class _Polled:
     """A socket as `http.client` uses it."""
 
     def __init__(self, connection: socket.socket, reader: _Reader) -> None:
-        self._connection, self._reader = connection, reader
+        self._connection, self._reader, self._lent = connection, reader, False
 
     def makefile(self, _mode: str) -> io.BufferedReader:
+        self._lent = True
         return io.BufferedReader(_Raw(self._connection, self._reader), BLOCK)
 
     def sendall(self, data: bytes) -> None:
@@ -348,7 +359,9 @@ class _Polled:
         self._connection.settimeout(0.2)
 
     def close(self) -> None:
-        self._connection.close()
+        # http.client closes the socket of an answer that ends with the connection before it is read: its file closes it then
+        if not self._lent:
+            self._connection.close()
 
 
 def _secured(plain: socket.socket, host: str, reader: _Reader) -> ssl.SSLSocket:

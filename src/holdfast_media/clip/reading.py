@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from holdfast_media.clip.deadline import Deadline
+
 FORMATS: Final = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpegts,mpeg,avi,flv,asf,ogg,wav,mp3,aac,flac,mxf,gif,ivf,nut,caf,aiff,ac3,eac3,opus,w64,"
     "h264,hevc,m4v,mpegvideo,dv,rm,av1,obu,y4m,yuv4mpegpipe,nsv,amr,au,voc,wv,tta,ape,dts,truehd,vc1,mpegtsraw"
 )
 """Readers of plain files. Those that open further files or addresses, such as playlists, are not among them."""
 MEMORY: Final = 2 * 1024**3
-TIMEOUT: Final = 300.0
 STREAMS: Final = 64
 
 
@@ -76,13 +77,12 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True, tag="stretch"):
         return float(tick * Fraction(*self.picture.time_base) - Fraction(*self.origin))
 
 
-def read_stretch(
-    path: Path, start: float, end: float | None, *, stop: Callable[[], str | None], timeout: float = TIMEOUT
-) -> Stretch:
+def read_stretch(path: Path, start: float, end: float | None, *, stop: Callable[[], str | None], deadline: Deadline) -> Stretch:
     """Read what there is between two times, in seconds from the beginning; without an end: to the end of the file.
 
     A time means the frame that is nearest to it within half a millisecond: people and programs round. Raises `MediaError` with
-    an `INPUT_…` code for what cannot be read, `PROBE_FAILED` when the reader could not run, and `Stopped`.
+    an `INPUT_…` code for what cannot be read, `CLIP_TIMEOUT` for what takes too long (a disk may be slow, so another attempt
+    can help), `PROBE_FAILED` when the reader could not run, and `Stopped`.
     """
     lines: list[str] = []
     arguments = [
@@ -94,9 +94,9 @@ def read_stretch(
         "end" if end is None else repr(end),
     ]
     try:
-        ended = child.run(arguments, timeout=timeout, stop=stop, on_line=lines.append, memory=MEMORY)
+        ended = child.run(arguments, timeout=deadline.left(), stop=stop, on_line=lines.append, memory=MEMORY)
     except Late:
-        raise MediaError(INPUT_UNREADABLE, f"reading the source took longer than {timeout:g} s") from None
+        raise deadline.missed() from None
     if ended.returncode in {-9, -15}:
         raise MediaError(PROBE_FAILED, "the process that reads the source was killed from outside, perhaps for want of memory")
     if ended.returncode < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 """Of how clips are made. Another one makes other clips, beside those that are there."""
 ROOT: Final = "clips"
+DIGITS: Final = 3
+"""Of a time, after the point."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A clip that is asked for. Times are seconds of the source, from its first frame."""
+    """A clip that is asked for. Times are seconds of the source, from its first frame, in whole milliseconds."""
 
     source: str
     start: float
@@ -40,6 +43,23 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
+def make_request(
+    source: str,
+    start: float = 0.0,
+    end: float | None = None,
+    *,
+    fast: bool = False,
+    asr: bool = False,
+    language: str | None = None,
+) -> Request:
+    """Return what is asked for, the same however its times are written: a time means the nearest millisecond.
+
+    Frames are looked for half a millisecond around it (`reader.NEAR`), so the one that was meant is found.
+    """
+    end = None if end is None else round(end, DIGITS)
+    return Request(source=source, start=round(start, DIGITS), end=end, fast=fast, asr=asr, language=language)
+
+
 def check(request: Request) -> None:
     """Raise `BAD_RANGE` for times that cannot be."""
     if request.start < 0 or (request.end is not None and request.end <= request.start):
@@ -49,18 +69,22 @@ def check(request: Request) -> None:
 
 
 def job_key(request: Request) -> str:
-    """Return what makes two requests the same while one of them is on its way.
+    """Return what makes two requests the same while one of them is on its way."""
+    return _digest({"clip": work_key(request), "asr": request.asr, "language": request.language})
+
+
+def work_key(request: Request) -> str:
+    """Return what makes the clips of two requests the same, whatever else is wanted of them.
 
     Where the source is a file that can be seen from here, its version is part of it: a file that was replaced is another clip.
     """
-    version = ""
-    if not is_address(request.source):
+    source, version = request.source, ""
+    if not is_address(source):
         with suppress(OSError, MediaError):
-            status = local_path(request.source).stat()
-            version = f"{status.st_size}-{status.st_mtime_ns}"
-    return _digest(
-        {**_asked(request), "source": request.source, "file": version, "asr": request.asr, "language": request.language}
-    )
+            path = local_path(source)
+            status = path.stat()
+            source, version = os.path.realpath(path), f"{status.st_size}-{status.st_mtime_ns}"
+    return _digest({**_asked(request), "source": source, "file": version})
 
 
 def clip_folder(request: Request, identity: str) -> str:
@@ -69,14 +93,19 @@ def clip_folder(request: Request, identity: str) -> str:
     return f"{ROOT}/{digest[:2]}/{digest}"
 
 
+def clip_key(folder: str, container: str) -> str:
+    """Return where a clip is."""
+    return f"{folder}/clip.{container}"
+
+
 def captions_key(folder: str, transcriber: str, language: str | None) -> str:
     """Return where the subtitles of a clip are."""
     return f"{folder}/captions-{_digest({'by': transcriber, 'language': language})[:24]}.vtt"
 
 
 def _asked(request: Request) -> dict[str, object]:
-    end = None if request.end is None else round(request.end * 1_000_000)
-    return {"recipe": VERSION, "start": round(request.start * 1_000_000), "end": end, "fast": request.fast}
+    end = None if request.end is None else round(request.end * 1000)
+    return {"recipe": VERSION, "start": round(request.start * 1000), "end": end, "fast": request.fast}
 
 
 def _digest(recipe: Mapping[str, object]) -> str:

@@ -25,7 +25,9 @@ from holdfast_media.errors import (
     INPUT_MISSING,
     SOURCE_NOT_FOUND,
     SOURCE_REFUSED,
+    SOURCE_TOO_LARGE,
     MediaError,
+    Stopped,
 )
 from holdfast_media.source import identity
 
@@ -37,10 +39,12 @@ if TYPE_CHECKING:
 
 PAGES: Final = frozenset({"text/html", "application/xhtml+xml"})
 """Kinds of content that are no video, but may show one."""
+AROUND: Final = 10 * 1024**2
+"""Bytes of a page, and of what comes with a video, that are not counted among its own; with a twentieth of those."""
 PARTIAL: Final = "source.part"
 """The file that a download is written into."""
-FETCHED: Final = "source"
-"""The same when it is complete."""
+FETCHED: Final = "source-"
+"""The same when it is complete; its identity follows, so that no attempt takes one file for another."""
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +109,7 @@ def resolve(
         path = local_path(source)
         yield Source(_local(path, settings, earlier, stop), lambda _: path, path)
         return
-    kept = place.done / FETCHED
-    if earlier is not None and kept.is_file() and kept.stat().st_size == earlier.size:
+    if earlier is not None and (kept := place.done / f"{FETCHED}{earlier.identity}").is_file():
         yield Source(earlier, lambda _: kept)
         return
     limits = Limits(
@@ -118,16 +121,17 @@ def resolve(
     with download(source, limits, stop) as coming:
         if coming.head.content_type in PAGES:
             coming.close()
-            made = place.finish(_from_page(source, place, settings, stop, on_progress), FETCHED)
-            yield Source(Resolved(identity=identity(made, stop=stop), size=made.stat().st_size), lambda _: made)
+            yield _here(_from_page(source, place, settings, stop, on_progress), place, stop)
         elif coming.head.etag is not None:
             # a strong ETag says as much about the bytes as a hash does, and says it before they are fetched
             known = f"{source}\n{coming.head.etag}\n{coming.head.size}"
             name = "etag-" + hashlib.sha256(known.encode()).hexdigest()
-            yield Source(Resolved(identity=name, size=coming.head.size), lambda tell: _fetched(coming, place, tell))
+            yield Source(
+                Resolved(identity=name, size=coming.head.size),
+                lambda tell: place.finish(_fetched(coming, place, tell), f"{FETCHED}{name}"),
+            )
         else:
-            made = _fetched(coming, place, on_progress)
-            yield Source(Resolved(identity=identity(made, stop=stop), size=made.stat().st_size), lambda _: made)
+            yield _here(_fetched(coming, place, on_progress), place, stop)
 
 
 def _local(path: Path, settings: ClipSettings, earlier: Resolved | None, stop: Callable[[], str | None]) -> Resolved:
@@ -161,6 +165,13 @@ def _version(status: os.stat_result) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+def _here(work: Path, place: Scratch, stop: Callable[[], str | None]) -> Source:
+    """Return a source whose identity is known only now that all of it is here."""
+    found = Resolved(identity=identity(work, stop=stop), size=work.stat().st_size)
+    made = place.finish(work, f"{FETCHED}{found.identity}")
+    return Source(found, lambda _: made)
+
+
 def _fetched(coming: Download, place: Scratch, on_progress: Callable[[float], None]) -> Path:
     earlier = place.left_by_others(PARTIAL)
     work = place.work(PARTIAL)
@@ -171,7 +182,7 @@ def _fetched(coming: Download, place: Scratch, on_progress: Callable[[float], No
         raise
     if work.stat().st_size == 0:
         raise MediaError(SOURCE_NOT_FOUND, "the server sent a file without a byte")
-    return place.finish(work, FETCHED)
+    return work
 
 
 def _from_page(
@@ -181,16 +192,25 @@ def _from_page(
     stop: Callable[[], str | None],
     on_progress: Callable[[float], None],
 ) -> Path:
-    with gate(networks(settings.networks)) as proxy:
-        return ytdlp.fetch(
-            url,
-            place.folder,
-            program=ytdlp.find_ytdlp(settings.ytdlp),
-            proxy=proxy,
-            ffmpeg=settings.ffmpeg or ffmpeg.find_ffmpeg(),
-            wanted=settings.ytdlp_format,
-            max_bytes=settings.max_bytes,
-            timeout=settings.ytdlp_timeout,
-            on_progress=on_progress,
-            stop=stop,
-        )
+    most = settings.max_bytes
+    with gate(networks(settings.networks), most + most // 20 + AROUND) as proxy:
+        made = None
+        try:
+            made = ytdlp.fetch(
+                url,
+                place.folder,
+                program=ytdlp.find_ytdlp(settings.ytdlp),
+                proxy=proxy.address,
+                ffmpeg=settings.ffmpeg or ffmpeg.find_ffmpeg(),
+                wanted=settings.ytdlp_format,
+                max_bytes=most,
+                timeout=settings.ytdlp_timeout,
+                on_progress=on_progress,
+                stop=lambda: stop() or ("too many bytes" if proxy.exceeded else None),
+            )
+        except (MediaError, Stopped):
+            if not proxy.exceeded or stop() is not None:
+                raise
+        if made is None or proxy.exceeded:  # also when it believes that it has it all: what was ended looks like the end
+            raise MediaError(SOURCE_TOO_LARGE, f"more came than the {most:,} bytes that a video may have")
+        return made

@@ -12,10 +12,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from holdfast import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,13 +78,29 @@ def scratch(root: Path, job_id: object, attempt: int) -> Iterator[Scratch]:
     """Give an attempt its folder, empty, and remove it when the attempt ends, also by an error."""
     home = root / str(job_id)
     place = Scratch(home / str(attempt), home / "done")
+    own(root)
+    own(home)
     shutil.rmtree(place.folder, ignore_errors=True)
-    for folder in (home, place.done, place.folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in (place.done, place.folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a stale attempt may have removed it again
     try:
         yield place
     finally:
         shutil.rmtree(place.folder, ignore_errors=True)
+
+
+def own(folder: Path) -> None:
+    """Make a folder that nobody else may look into, or take the one that is there.
+
+    Raises `BadSetting` for one that somebody else has put where everybody may, as in `/tmp`: whatever is written there would
+    be theirs to read and to replace.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.parent.stat().st_mode & stat.S_IWOTH and folder.lstat().st_uid != os.getuid():
+        raise BadSetting(
+            f"{folder} was made by somebody else, in a folder where everybody may: nothing is worked on there. Name another "
+            "folder to work in: HOLDFAST_MEDIA_SCRATCH, or `scratch` of [media] in holdfast.toml"
+        )
 
 
 def sweep(root: Path, older_than: float, *, but: object = None) -> list[str]:

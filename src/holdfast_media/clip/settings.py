@@ -45,7 +45,10 @@ class ClipSettings:
     ytdlp_timeout: float = 1800.0
     """Seconds for yt-dlp: `YTDLP_TIMEOUT`, and it is killed."""
     clip_timeout: float | None = None
-    """Seconds for cutting: `CLIP_TIMEOUT`, and it is killed. `None`: seven times the clip's length, in 300 to 14,400."""
+    """Seconds for cutting, all its runs together: `CLIP_TIMEOUT`, and it is killed.
+
+    `None`: seven times the clip's length, in 300 to 14,400.
+    """
     keep_scratch: float = 86_400.0
     """Seconds after which folders in which nothing changes are swept: of workers that were killed."""
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast import Aborted, AbortReason, Holdfast, Job, Retryable, StaleLease, Task
+from holdfast import Aborted, AbortReason, Holdfast, Job, Limit, Retryable, StaleLease, Task
 from holdfast_media import ffmpeg
 from holdfast_media.clip import artifacts, recipe
 from holdfast_media.clip.addresses import networks
 from holdfast_media.clip.cutting import Cut, check_range, container_for, cut
+from holdfast_media.clip.deadline import Deadline
 from holdfast_media.clip.failures import CODES, classify, translated
 from holdfast_media.clip.reading import read_stretch
-from holdfast_media.clip.recipe import Manifest, Request
+from holdfast_media.clip.recipe import Manifest, Request, make_request
 from holdfast_media.clip.redaction import Redaction
 from holdfast_media.clip.resolving import Resolved, Source, is_address, resolve
 from holdfast_media.clip.scratch import Scratch, scratch, sweep
@@ -82,7 +84,9 @@ def declare(app: Holdfast, settings: ClipSettings) -> Task[..., ClipResult]:
         timeout=LONGEST,
         lease=settings.lease,
         executor="thread",
-        key=_key,
+        key=lambda *args, **options: recipe.job_key(make_request(*args, **options)),
+        # with and without subtitles are two jobs for one clip: the second waits, and finds what the first has cut
+        limit=Limit(1, key=lambda *args, **options: recipe.work_key(make_request(*args, **options))),
         codes=CODES,
         classify=classify,
     )
@@ -96,22 +100,9 @@ def declare(app: Holdfast, settings: ClipSettings) -> Task[..., ClipResult]:
         language: str | None = None,
         job: Job,
     ) -> ClipResult:
-        request = Request(source=source, start=start, end=end, fast=fast, asr=asr, language=language)
-        return _Clip(job, settings, request).run()
+        return _Clip(job, settings, make_request(source, start, end, fast=fast, asr=asr, language=language)).run()
 
     return clip
-
-
-def _key(
-    source: str,
-    start: float = 0.0,
-    end: float | None = None,
-    *,
-    fast: bool = False,
-    asr: bool = False,
-    language: str | None = None,
-) -> str:
-    return recipe.job_key(Request(source=source, start=start, end=end, fast=fast, asr=asr, language=language))
 
 
 class _Clip:
@@ -179,7 +170,7 @@ class _Clip:
         with self._in("clip"):
             made, path = self._cut(place, source)
         with self._in("upload"):
-            stored = self._uploaded(f"{folder}/clip.{made.container}", path)
+            stored = self._uploaded(recipe.clip_key(folder, made.container), path)
             manifest = artifacts.describe(
                 self._storage, folder, made, stored, work=place.work("clip.json"), before_publish=self._job.abort.check
             )
@@ -187,20 +178,24 @@ class _Clip:
             return manifest
 
     def _cut(self, place: Scratch, source: Source) -> tuple[Cut, Path]:
-        """Cut, or take what an earlier attempt on this machine has cut."""
+        """Cut, or take what an earlier attempt on this machine has cut out of the same bytes."""
         earlier = self._job.data("clip") or {}
         kept = place.done / str(earlier.get("file", "-"))
-        if kept.is_file() and sha256_of(kept) == earlier["sha256"]:
+        same = earlier.get("source") == source.resolved.identity  # the source may have been replaced meanwhile
+        if same and kept.is_file() and sha256_of(kept) == earlier["sha256"]:
             self._job.log.info("attempt %s has cut it already", earlier["attempt"])
             return msgspec.convert(earlier["cut"], Cut), kept
         request, stop = self._request, self._stop
         path = source.fetch(lambda share: self._share(share * 0.3))
-        stretch = read_stretch(path, request.start, request.end, stop=stop)
+        limit = self._settings.clip_timeout
+        deadline = Deadline(ffmpeg.time_limit(0.0) if limit is None else limit)
+        stretch = read_stretch(path, request.start, request.end, stop=stop, deadline=deadline)
         check_range(stretch, request.start, request.end, fast=request.fast)
         container = container_for(stretch, fast=request.fast)
         work = place.work(f"clip.{container}")
-        limit = self._settings.clip_timeout
-        seconds = (request.end if request.end is not None else stretch.seconds or 0.0) - request.start
+        if limit is None:
+            seconds = (request.end if request.end is not None else stretch.seconds or 0.0) - request.start
+            deadline = replace(deadline, seconds=ffmpeg.time_limit(seconds, 3.5))
         made = cut(
             path,
             work,
@@ -209,14 +204,20 @@ class _Clip:
             request.end,
             fast=request.fast,
             program=self._settings.ffmpeg,
-            timeout=ffmpeg.time_limit(seconds, 3.5) if limit is None else limit,
+            deadline=deadline,
             scratch=self._settings.scratch,
             on_progress=lambda share: self._share(0.3 + share * 0.7),
             stop=stop,
         )
         source.check_unchanged()
         done = place.finish(work, f"final.{container}")
-        data = {"cut": msgspec.to_builtins(made), "file": done.name, "sha256": sha256_of(done), "attempt": self._job.attempt}
+        data = {
+            "source": source.resolved.identity,
+            "cut": msgspec.to_builtins(made),
+            "file": done.name,
+            "sha256": sha256_of(done),
+            "attempt": self._job.attempt,
+        }
         self._job.checkpoint("clip", data=data)
         self._job.log.info("cut %d frames from %.3f s to %.3f s by %s", made.frames, made.start, made.end, made.encoder)
         return made, done
@@ -252,7 +253,8 @@ class _Clip:
     def _check_there(self, manifest: Manifest) -> None:
         """Look once more before it is said that the clip is there."""
         stored = self._storage.head(manifest.key)
-        if stored is None or (stored.size, stored.sha256) != (manifest.size, manifest.sha256):
+        # not every storage keeps the SHA-256; of what was found, and of what was just put, every byte was seen
+        if stored is None or stored.size != manifest.size or stored.sha256 not in {None, manifest.sha256}:
             raise MediaError(STORAGE_UPLOAD_FAILED, "the storage took the clip, and does not have it now")
 
     def _result(self, manifest: Manifest, *, reused: bool, captions: tuple[str, str | None, bool] | None) -> ClipResult:

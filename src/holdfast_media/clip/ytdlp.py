@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import sys
@@ -45,7 +46,7 @@ def fetch(
     folder: Path,
     *,
     program: Sequence[str],
-    proxy: str | None,
+    proxy: str,
     ffmpeg: Path,
     wanted: str,
     max_bytes: int,
@@ -70,12 +71,12 @@ def fetch(
         *("--retries", "3", "--fragment-retries", "3", "--socket-timeout", "20"),
         *("--format", wanted, "--merge-output-format", "mkv", "--max-filesize", str(max_bytes)),
         *("--ffmpeg-location", str(ffmpeg), "--paths", str(folder), "--output", f"{NAME}.%(ext)s"),
-        *(("--proxy", proxy) if proxy is not None else ()),
+        *("--proxy", proxy),
         "--",
         url,
     ]
     try:
-        ended = child.run(command, timeout=timeout, stop=stop, on_line=hear)
+        ended = child.run(command, timeout=timeout, stop=stop, on_line=hear, environment=_through(proxy))
     except Late:
         raise MediaError(YTDLP_TIMEOUT, f"yt-dlp took longer than {timeout:g} s for {shown_url(url)}, and was ended") from None
     made = sorted(folder.glob(f"{NAME}.*"), key=lambda path: path.stat().st_size, reverse=True)
@@ -88,3 +89,12 @@ def fetch(
         raise MediaError(SOURCE_TOO_LARGE, f"yt-dlp fetched nothing: the video has more than {max_bytes:,} bytes")
     code = UPSTREAM_FAILURE if _PASSING.search(said) or ended.returncode < 0 else YTDLP_FAILED
     raise MediaError(code, f"yt-dlp gave up on {shown_url(url)}: {said}", detail=ended.tail)
+
+
+def _through(proxy: str) -> dict[str, str]:
+    """Return this process's environment with one proxy in it: programs that yt-dlp starts know no other way to it.
+
+    Nobody is exempt from it (`no_proxy`): that would lead past it, to whatever is next to this machine.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    return kept | dict.fromkeys(("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy)

@@ -10,18 +10,24 @@ import msgspec
 class Account(msgspec.Struct, frozen=True, kw_only=True):
     """The account of a demonstration."""
 
+    video: str
+    """The id of the film in its library."""
     seconds: float
     killed: str | None
     """The worker that was killed; `None`: all was over before one could be."""
     chunks: int
     done: int
     redone: int
-    """Chunks that took more than one attempt."""
+    """Encodes that took more than one attempt; each makes a chunk in all qualities."""
     source_frames: int
     frames: Mapping[str, int]
     """Frames that come out when each quality is decoded."""
+    killed_at: float | None = None
+    """How many percent of the work were done when it was."""
     taken_over_after: float | None = None
     """Seconds from the kill until another worker had the chunk."""
+    taken_over_by: str | None = None
+    """Who that was."""
 
     @property
     def lost(self) -> int:

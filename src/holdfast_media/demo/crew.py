@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast_media.errors import MediaError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from holdfast_media.demo.place import Place
 
 APP: Final = "holdfast_media.demo.app:app"
-STOP_WITHIN: Final = 10.0
+STOP_WITHIN: Final = 3.0
+"""Seconds. All is told by then: what a process that is still busy would end in order is of no use to anybody."""
 UP_WITHIN: Final = 30.0
 _ADDRESS: Final = re.compile(r"https?://[^\s,]+")
 _SECRET: Final = re.compile(r"secret[^:]*:\s*(\S+)")
@@ -36,7 +38,7 @@ class Crew:
 
     def start_worker(self, name: str) -> None:
         """Start a worker that encodes one chunk at a time."""
-        self._start(name, "worker", APP, "--name", name, "--concurrency", "1")
+        self._start(name, "worker", APP, "--name", name, "--concurrency", "1", "--retry-share", "1")
 
     def start_server(self) -> None:
         """Start the server on a free port of this machine."""
@@ -63,6 +65,12 @@ class Crew:
         process = self._processes[name]
         process.kill()
         process.wait()
+
+    def dismiss(self, names: Iterable[str]) -> None:
+        """Ask processes to end, which is waited for when all of them go."""
+        for name in names:
+            if self._processes[name].poll() is None:
+                self._processes[name].send_signal(signal.SIGTERM)
 
     def check(self, but: str | None = None) -> None:
         """Refuse to go on when a process has ended by itself."""
@@ -91,9 +99,7 @@ class Crew:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """End every process: asked first, then made to."""
-        for process in self._processes.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+        self.dismiss(self._processes)
         for process in self._processes.values():
             try:
                 process.wait(STOP_WITHIN)

@@ -12,6 +12,7 @@ import sys
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _NOT_FOUND = 127
+_FIRST = 500  # of -1000 to 1000, in parts of all memory
 
 
 def main(parent: int, memory: int, cpu: int, command: list[str]) -> None:
@@ -21,6 +22,7 @@ def main(parent: int, memory: int, cpu: int, command: list[str]) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit("the process that wanted this has ended")
+    _go_first()
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     if cpu:
@@ -31,6 +33,17 @@ def main(parent: int, memory: int, cpu: int, command: list[str]) -> None:
     except OSError as error:
         sys.stderr.write(f"{error.strerror}\n")
         sys.exit(_NOT_FOUND)
+
+
+def _go_first() -> None:
+    """Have a kernel that is short of memory take this process, which can be started anew, and not the worker."""
+    try:
+        with open("/proc/self/oom_score_adj", "r+") as file:  # noqa: PTH123  pathlib would take longer to import than all of this
+            value = max(int(file.read()), _FIRST)
+            file.seek(0)
+            file.write(str(value))
+    except (OSError, ValueError):
+        pass  # another system, or one that does not let us
 
 
 if __name__ == "__main__":

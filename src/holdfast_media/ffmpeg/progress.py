@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LONGEST_LINE: Final = 4096
+_MINUTE: Final = 60
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +31,16 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     def percent(self) -> float:
         """The share done, out of 100."""
         return self.fraction * 100
+
+    def __str__(self) -> str:
+        """Say it for people: 48 %, 2.1x, 14 s left."""
+        parts = [f"{self.percent:.0f} %"]
+        if self.speed is not None:
+            parts.append(f"{self.speed:.1f}x")
+        if self.remaining is not None and self.fraction < 1:
+            left = round(self.remaining)
+            parts.append(f"{left} s left" if left < _MINUTE else f"{left // _MINUTE}:{left % _MINUTE:02} min left")
+        return ", ".join(parts)
 
 
 class ProgressReader:

@@ -14,12 +14,13 @@ from holdfast_media.errors import (
     ENCODE_STALLED,
     ENCODE_TIMEOUT,
     FFMPEG_UNSUITABLE,
+    INPUT_TOO_LARGE,
     MediaError,
 )
 from holdfast_media.ffmpeg.find import find_ffmpeg
 from holdfast_media.ffmpeg.progress import ProgressReader
 from holdfast_media.ffmpeg.redact import redact
-from holdfast_media.ffmpeg.supervise import Late, supervise
+from holdfast_media.ffmpeg.supervise import Hungry, Late, supervise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -53,17 +54,20 @@ def run(
     stop: Callable[[], str | None] | None = None,
     timeout: float | None = None,
     stall_after: float | None = 60.0,
+    lead: float = 0.0,
+    memory: int = 0,
     scratch: Path | None = None,
     hidden: Iterable[str | Path] = (),
-    memory: int = 0,
 ) -> RunResult:
     """Run ffmpeg with these arguments (the program and what watching needs are added) and return when it has ended.
 
     `duration` is the length of what it writes and `offset` the time that starts at: progress is counted from them. Raises
     `Stopped` when `stop()` gives a reason (asked every 0.25 s), `MediaError` with ENCODE_TIMEOUT after `timeout` seconds,
     ENCODE_STALLED when nothing moved for `stall_after` seconds, DISK_FULL, FFMPEG_UNSUITABLE, ENCODE_KILLED or ENCODE_FAILED,
-    the end of standard error in `detail`, redacted (see `redact` for `scratch` and `hidden`). `memory` bounds its address
-    space in bytes. However it ends, the process and its children are gone: on Linux also when this process is killed.
+    the end of standard error in `detail`, redacted (see `redact` for `scratch` and `hidden`). `lead` is how many seconds more
+    may pass before the first frame is written, for one that has to read a long way before it writes. `memory` is how many
+    bytes of it ffmpeg may use (0: any number): beyond that it is killed, INPUT_TOO_LARGE. However it ends, the process and its
+    children are gone: on Linux also when this process is killed.
     """
     program = ffmpeg or find_ffmpeg()
     begun = time.monotonic()
@@ -79,13 +83,17 @@ def run(
         nonlocal moved
         if reader.mark != moved[1]:
             moved = (now, reader.mark)
-        elif stall_after is not None and now - moved[0] > stall_after:
-            raise MediaError(ENCODE_STALLED, f"ffmpeg wrote nothing for {stall_after:g} seconds and was killed.")
+        elif stall_after is not None and now - moved[0] > (quiet := stall_after + (lead if moved[0] == begun else 0.0)):
+            raise MediaError(ENCODE_STALLED, f"ffmpeg wrote nothing for {quiet:g} seconds and was killed.")
 
     command = [str(program), "-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+warning"]
     command += ["-progress", "pipe:1", "-stats_period", "0.25", *arguments]
     try:
-        ended = supervise(command, on_output=take, on_tick=tick, stop=stop, timeout=timeout, memory=memory)
+        ended = supervise(command, on_output=take, on_tick=tick, stop=stop, timeout=timeout, resident=memory)
+    except Hungry:
+        used = f"ffmpeg used more than {memory / (1 << 30):.1f} GiB of memory, far more than such a picture needs"
+        advice = "The source may be made to do that; if you trust it, make fewer qualities at once (--no-together)."
+        raise MediaError(INPUT_TOO_LARGE, f"{used}, and was killed. {advice}") from None
     except Late:
         raise MediaError(ENCODE_TIMEOUT, f"ffmpeg was not done within {timeout:g} seconds and was killed.") from None
     tail = _shown(ended.tail, scratch=scratch, hidden=(*hidden, program))

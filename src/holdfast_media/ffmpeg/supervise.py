@@ -15,16 +15,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from holdfast_media.errors import Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 POLL_SECONDS: Final = 0.2
 TAIL_BYTES: Final = 8192
 _READ_BYTES: Final = 1 << 16
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _LAUNCH: Final = Path(__file__).with_name("launch.py")
 
 
 class Late(Exception):
     """The program did not end within its time and was killed."""
+
+
+class Hungry(Exception):
+    """The program took more memory than it may and was killed."""
 
 
 class Ended(NamedTuple):
@@ -43,13 +48,19 @@ def supervise(
     stop: Callable[[], str | None] | None = None,
     timeout: float | None = None,
     memory: int = 0,
+    resident: int = 0,
     cpu: int = 0,
+    environment: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Run the command until it ends; raises `Stopped`, `Late`, and whatever the callbacks raise.
+    """Run the command until it ends; raises `Stopped`, `Late`, `Hungry`, and whatever the callbacks raise.
 
     One thread does it all, so none can be left behind. Both pipes are always drained: a program that cannot write stands
-    still. `on_tick` is called with the monotonic time at least every 0.25 s. When this returns or raises, the program and
-    every process it started in its group are gone.
+    still. `on_tick` is called with the monotonic time at least every 0.25 s. `environment` is all that the program has of it;
+    `None`: what this process has. When this returns or raises, the program and every process it started in its group are gone.
+
+    Of the two limits on memory, in bytes and 0 for none, `memory` is on what the program may reserve: the system keeps it, and
+    the program fails. `resident` is on what it really uses, looked at as often as `on_tick` is called, on Linux: for a program
+    with many threads, which reserve many times what they use.
     """
     launch = [sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), str(memory), str(cpu), *command]
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -62,7 +73,7 @@ def supervise(
             on_errors(data)
 
     process = subprocess.Popen(  # noqa: S603  a list, never a shell
-        launch, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
+        launch, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0, env=environment
     )
     try:
         with contextlib.ExitStack() as stack:
@@ -72,7 +83,7 @@ def supervise(
                 stack.enter_context(pipe)
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ, take)
-            _drain(selector, stop=stop, deadline=deadline, on_tick=on_tick)
+            _drain(selector, stop=stop, deadline=deadline, on_tick=on_tick, measure=lambda: _measure(process.pid, resident))
             _await(process, stop=stop, deadline=deadline)
     finally:
         _end(process)
@@ -85,6 +96,7 @@ def _drain(
     stop: Callable[[], str | None] | None,
     deadline: float | None,
     on_tick: Callable[[float], None] | None,
+    measure: Callable[[], None],
 ) -> None:
     """Read both pipes until the program has closed them."""
     while selector.get_map():
@@ -94,6 +106,7 @@ def _drain(
             else:
                 selector.unregister(key.fileobj)
         _look(stop, deadline)
+        measure()
         if on_tick is not None:
             on_tick(time.monotonic())
 
@@ -114,6 +127,16 @@ def _look(stop: Callable[[], str | None] | None, deadline: float | None) -> None
         raise Stopped(reason)
     if deadline is not None and time.monotonic() > deadline:
         raise Late
+
+
+def _measure(pid: int, most: int) -> None:
+    """Raise `Hungry` when the process uses more memory than this; where there is no /proc, nobody can say."""
+    if not most:
+        return
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+        if pages * _PAGE > most:
+            raise Hungry
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from holdfast_media.source.facts import Facts
 
 _WIDE: Final = Fraction(16, 9)
+_NEAR: Final = 2
+"""Pixels by which a source may miss the box of a rung: it is what the rung means, and scaling would only blur it."""
 _LEAST_KBPS: Final = 64
 
 
@@ -19,7 +22,8 @@ def choose(facts: Facts, ladder: Ladder) -> tuple[Rendition, ...]:
     """Return the renditions at or below the source, the highest first: never larger than it, sides even.
 
     A rung is a box of 16:9, on its side for portrait, that the picture is fitted into: so a film wider than that fills the
-    width of the box, and `height` is the short side for all others. A source below the lowest rung gives one rendition in its
+    width of the box, and `height` is the short side for all others. A source that is two pixels larger or smaller than the box
+    is left in its own size. A source below the lowest rung gives one rendition in its
     own size, so there is always at least one; a source with sound alone gives none.
     """
     if facts.video is None:
@@ -28,9 +32,11 @@ def choose(facts: Facts, ladder: Ladder) -> tuple[Rendition, ...]:
     long, short = max(width, height), min(width, height)
     chosen: list[Rendition] = []
     for rung in ladder.rungs:
-        if short < rung.height and long < round(rung.height * _WIDE):
+        wide = _width(rung)
+        if short < rung.height - _NEAR and long < wide - _NEAR:
             continue
-        scale = min(Fraction(1), Fraction(rung.height, short), Fraction(round(rung.height * _WIDE), long))
+        near = short <= rung.height + _NEAR and long <= wide + _NEAR
+        scale = Fraction(1) if near else min(Fraction(1), Fraction(rung.height, short), Fraction(wide, long))
         size = (_even(width * scale), _even(height * scale))
         if any((one.width, one.height) == size for one in chosen) and not rung.required:
             continue
@@ -38,9 +44,14 @@ def choose(facts: Facts, ladder: Ladder) -> tuple[Rendition, ...]:
     if chosen:
         return tuple(chosen)
     lowest = ladder.rungs[-1]
-    share = Fraction(width * height, lowest.height * round(lowest.height * _WIDE))
+    share = Fraction(width * height, lowest.height * _width(lowest))
     kbps = max(_LEAST_KBPS, min(lowest.video_kbps, round(lowest.video_kbps * share)))
     return (_rendition(lowest, f"{_even(short)}p", (_even(width), _even(height)), kbps),)
+
+
+def _width(rung: Rung) -> int:
+    """Return the long side of its box: even, and rounded up. 480 lines are 854 wide, as everybody makes them."""
+    return 2 * math.ceil(rung.height * _WIDE / 2)
 
 
 def _even(side: int | Fraction) -> int:

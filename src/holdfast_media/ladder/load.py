@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import tomllib
 from importlib import resources
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from holdfast_media.errors import LADDER_INVALID, MediaError
 from holdfast_media.ladder.rungs import Ladder, Rung
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PRESETS: Final = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
@@ -33,12 +31,22 @@ def default_ladder() -> Ladder:
     return parse_ladder(text, "default.toml")
 
 
+def ladder_of(name: str) -> Ladder:
+    """Return the ladder of a name or file; raises LADDER_INVALID."""
+    return default_ladder() if name == "default" else load_ladder(Path(name).expanduser())
+
+
 def load_ladder(path: Path) -> Ladder:
     """Return the ladder of a file; raises LADDER_INVALID, with the rung and the field, for one that cannot be used."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MediaError(LADDER_INVALID, f"the ladder {path.name} cannot be read: {error.__class__.__name__}.") from error
+    except FileNotFoundError as error:
+        there = "`holdfast media ladder` shows the one that comes with the package, to begin a file of your own with"
+        raise MediaError(LADDER_INVALID, f"there is no ladder {path.name}: the file does not exist. {there}.") from error
+    except UnicodeDecodeError as error:
+        raise MediaError(LADDER_INVALID, f"the ladder {path.name} is no text (UTF-8).") from error
+    except OSError as error:
+        raise MediaError(LADDER_INVALID, f"the ladder {path.name} cannot be read: {error.strerror}.") from error
     return parse_ladder(text, path.name)
 
 

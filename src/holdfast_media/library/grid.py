@@ -24,7 +24,7 @@ class CellState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     REDONE = "redone"
-    """Done, and not by the first attempt: a worker died or failed on the way."""
+    """Done, and begun more than once for it: a worker died or failed on the way, or what it had made was lost."""
     FAILED = "failed"
     SKIPPED = "skipped"
     """Not done, because it is not wanted any more."""
@@ -39,9 +39,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     worker: str | None = None
     lost: bool = False
-    """Its worker has been silent for too long, or a worker before has died: somebody else takes over."""
+    """Its worker has been silent for too long, or an attempt before has failed, as by a worker's death: another takes over."""
     reused: bool = False
     """Nothing had to be done: what it would have made was there."""
+    along: bool = False
+    """Done by the job of another quality, which encoded all of them at once."""
     message: str = ""
 
     @property
@@ -89,6 +91,11 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         """Return how many chunks stand in one of these states."""
         return sum(cell.state in states for cell in self.cells)
 
+    @property
+    def redone(self) -> int:
+        """How many encodes were begun again: one that makes a chunk in all qualities is one, though each cell shows it."""
+        return sum(cell.state is CellState.REDONE and not cell.along for cell in self.cells)
+
 
 MOST_KEPT: Final = 64
 """Versions whose finished cells are remembered."""
@@ -107,6 +114,8 @@ class Grids:
         rows = {name: list(ids) for name, ids in jobs.encode.items()}
         single = [one for one in (jobs.prepare, jobs.audio, jobs.finalize) if one is not None]
         cells = await self._cells(version.id, [*single, *jobs.package.values(), *(one for ids in rows.values() for one in ids)])
+        if jobs.together:
+            cells = _along(cells, list(rows.values()))
         required = {quality.name: quality.required for quality in version.qualities}
         return Grid(
             version_id=version.id,
@@ -137,22 +146,38 @@ class Grids:
         return known | fresh
 
 
+def _along(cells: Mapping[str, Cell], rows: Sequence[Sequence[str]]) -> Mapping[str, Cell]:
+    """Return the cells as they are where the first row's jobs make all qualities: who waits for one of them moves with it."""
+    first, *others = rows
+    moving = {
+        own: msgspec.structs.replace(cells[lead], job_id=own)
+        for ids in others
+        for lead, own in zip(first, ids, strict=True)
+        if cells[lead].state is CellState.RUNNING and cells[own].state is CellState.WAITING
+    }
+    return {**cells, **moving}
+
+
 def _kept(cells: Iterable[tuple[str, Cell]]) -> dict[str, Cell]:
     return {job_id: cell for job_id, cell in cells if cell.state in (CellState.DONE, CellState.REDONE)}
 
 
 class _Result(msgspec.Struct, frozen=True):
     reused: bool = False
+    begun: int | None = None
+    made_along: bool = False
 
 
 def _cell(job_id: str, view: JobView | None) -> Cell:
     if view is None:
         return Cell(job_id=job_id, state=CellState.SKIPPED, message="the job is gone")
     error = "" if view.error is None else f"{view.error.code}: {view.error.message}"
-    state, reused = _STATES[view.state], False
+    state, result = _STATES[view.state], _Result()
     if view.state is State.SUCCEEDED:
-        reused = _reused(view.result)
-        state = CellState.REDONE if view.attempt > 1 and not reused else CellState.DONE
+        result = _result(view.result)
+        # attempts count that were in the midst of it: who has waited for room on a disk has not begun
+        again = view.failures > 0 if result.begun is None else result.begun > 1
+        state = CellState.REDONE if again and not result.reused else CellState.DONE
     percent = 100.0 if view.state is State.SUCCEEDED else (view.progress or 0.0)
     return Cell(
         job_id=job_id,
@@ -160,19 +185,20 @@ def _cell(job_id: str, view: JobView | None) -> Cell:
         percent=percent if view.state in (State.RUNNING, State.SUCCEEDED) else 0.0,
         attempt=view.attempt,
         worker=view.worker_name,
-        lost=view.lapsed or (view.attempt > 1 and view.state is not State.SUCCEEDED),
-        reused=reused,
+        lost=view.lapsed or (view.failures > 0 and view.state is not State.SUCCEEDED),
+        reused=result.reused,
+        along=result.made_along,
         message=error or view.message,
     )
 
 
-def _reused(result: str | None) -> bool:
-    if not result:
-        return False
+def _result(text: str | None) -> _Result:
+    if not text:
+        return _Result()
     try:
-        return msgspec.json.decode(result, type=_Result).reused
+        return msgspec.json.decode(text, type=_Result)
     except msgspec.MsgspecError:  # sealed, or of another task: nothing is known of it
-        return False
+        return _Result()
 
 
 _STATES: Final = {

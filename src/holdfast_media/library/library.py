@@ -2,21 +2,28 @@
 
 What is asked for is written together with the job that does it: in a transaction of the library's own, or in that of the caller
 (`conn=`), as with `task.options(conn=…)`. Every coroutine has a blocking twin that ends in `_sync`.
+
+`by=` says who asks. The job that does it carries that as a tag, written in the same transaction; once that is committed, a line
+is written into the audit log. In the caller's own transaction there is the tag alone: when that commits is not known here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
+import msgspec
 from uuid_utils import uuid7
 
+from holdfast import State
+from holdfast_media.ladder import Rung, ladder_of
 from holdfast_media.library import moves
 from holdfast_media.library.database import Database
-from holdfast_media.library.looking import Looking
+from holdfast_media.library.looking import ENDED, Looking
 from holdfast_media.library.records import (
     VERSION_COLUMNS,
     VIDEO_COLUMNS,
@@ -40,6 +47,7 @@ T = TypeVar("T")
 
 MOST_LISTED: Final = 500
 LONGEST_TITLE: Final = 500
+LONGEST_NAME: Final = 100
 
 
 class Library:
@@ -65,16 +73,19 @@ class Library:
         chunk_seconds: float | None = None,
         transcribe: bool = False,
         copy: bool = False,
+        by: str = "",
         conn: Any = None,
     ) -> Video:
         """Add a video and have it transcoded; returned means stored, with the job that begins the work.
 
         `source` is a file that the workers see, `key` one that is in the storage already. With `copy` the file is copied into
         the storage first, for workers elsewhere. `reference` is a name of your own: added again under it, the video that is
-        there is returned and nothing else happens. With `conn` both stand or fall with the transaction of that connection.
+        there is returned and nothing else happens. A `ladder` is read here and now: one that cannot be used raises `MediaError`
+        (LADDER_INVALID). With `conn` both stand or fall with the transaction of that connection.
         """
         ref = _source(source, key, copy=copy)
-        asked = Asked(ladder=ladder, chunk_seconds=chunk_seconds, transcribe=transcribe)
+        _check_chunk(chunk_seconds)
+        asked = Asked(ladder=ladder, rungs=_rungs(ladder), chunk_seconds=chunk_seconds, transcribe=transcribe)
         name = (title or Path(ref.shown).stem or ref.shown)[:LONGEST_TITLE]
         async with self._within(conn) as on:
             video_id = str(uuid7())
@@ -83,8 +94,11 @@ class Library:
                 if found is None:
                     raise VideoBusy(reference or "")
                 return found
-            await self._ask(on, video_id, None, asked)
-            return await self._read(on, video_id)
+            await self._ask(on, video_id, None, asked, by=by)
+            video = await self._read(on, video_id)
+        if conn is None:
+            await self.looking.note(by, video_id, f"add {name!r}")
+        return video
 
     async def retranscode(
         self,
@@ -96,18 +110,22 @@ class Library:
         transcribe: bool = False,
         fresh: bool = False,
         replace: bool = False,
+        by: str = "",
         conn: Any = None,
     ) -> Video:
         """Have a video transcoded anew: all of it, or only some qualities, the others being taken over.
 
-        What is published stays as it is until the new version is swapped in, in one transaction. What is there, intact and made
-        by the same recipe is not encoded again, unless it is to be `fresh`. Raises `VideoBusy` while another version is being
-        made; with `replace` that one is given up.
+        What is published stays as it is until the new version is swapped in, in one transaction. The ladder and the length of
+        chunks that were asked for with it are kept where nothing is said here. What is there, intact and made by the same
+        recipe is not encoded again, unless it is to be `fresh`. Raises `VideoBusy` while another version is being made; with
+        `replace` that one is given up. Raises `BadRequest` for qualities that the video does not have.
         """
         if isinstance(qualities, str):
             raise BadRequest(f"qualities is a list: write qualities=[{qualities!r}]")
+        _check_chunk(chunk_seconds)
         asked = Asked(
             ladder=ladder,
+            rungs=_rungs(ladder),
             chunk_seconds=chunk_seconds,
             qualities=None if qualities is None else tuple(qualities),
             transcribe=transcribe,
@@ -119,7 +137,9 @@ class Library:
             if video is None:
                 raise VideoNotFound(video_id)
             versions = await moves.versions(on, video_id)
-            _check_qualities(asked, video)
+            published = next((one for one in versions if one.id == video.published), None)
+            _check_qualities(asked, video, published)
+            asked = _as_before(asked, published or next(iter(versions), None))
             for one in versions:
                 if not one.active:
                     continue
@@ -127,15 +147,17 @@ class Library:
                     raise VideoBusy(video_id, one.number)
                 await moves.cancel(on, one.id, "another version was asked for instead")
                 given_up += one.jobs.waiting_first
-            await self._ask(on, video_id, video, asked)
+            await self._ask(on, video_id, video, asked, by=by)
             if given_up:
-                await self._tidy_later(on, video_id)
+                await self._tidy_later(on, video_id, by=by)
             found = await self._read(on, video_id)
-        if given_up and conn is None:
-            await self.looking.cancel(given_up, "another version was asked for instead")
+        if conn is None:
+            which = "all qualities" if asked.qualities is None else ", ".join(asked.qualities)
+            await self.looking.note(by, video_id, f"re-transcode {which} of {found.title!r}")
+            await self.looking.cancel(given_up, "another version was asked for instead", by=by)
         return found
 
-    async def retry(self, video_id: str, *, conn: Any = None) -> Video:
+    async def retry(self, video_id: str, *, by: str = "", conn: Any = None) -> Video:
         """Bring the failed newest version of a video back; chunks that were completed are not encoded again."""
         async with self._within(conn) as on:
             video = await moves.locked(on, video_id)
@@ -145,20 +167,26 @@ class Library:
             job_id = uuid7()
             if not await moves.retry(on, video, newest.id, str(job_id)):
                 raise NotFailed(video_id, newest.state)
-            await self._enqueue_prepare(on, video_id, newest.id, job_id)
-            return await self._read(on, video_id)
+            await self._enqueue_prepare(on, video_id, newest.id, job_id, by=by)
+            found = await self._read(on, video_id)
+        if conn is None:
+            await self.looking.note(by, video_id, f"retry {found.title!r}")
+            # at once; `prepare` does the same, for a caller's transaction and for whoever dies right here
+            await self.looking.cancel(newest.jobs.waiting_first, "it is tried again", by=by)
+        return found
 
-    async def delete(self, video_id: str, *, conn: Any = None) -> Video:
+    async def delete(self, video_id: str, *, by: str = "", conn: Any = None) -> Video:
         """Delete a video: it is gone from now on, its jobs are canceled, its files go as soon as nobody writes them."""
         async with self._within(conn) as on:
             video = await moves.delete(on, video_id)
             if video is None:
                 raise VideoNotFound(video_id)
             jobs = [one for version in await moves.versions(on, video_id) for one in version.jobs.waiting_first]
-            await self._tidy_later(on, video_id)
+            await self._tidy_later(on, video_id, by=by)
         if conn is None:
+            await self.looking.note(by, video_id, f"delete {video.title!r}")
             # at once; the tidying job does the same, for a caller's transaction and for whoever dies right here
-            await self.looking.cancel(jobs, "the video was deleted")
+            await self.looking.cancel(jobs, "the video was deleted", by=by)
         return video
 
     # --- looking ----------------------------------------------------------------------------------------------------------
@@ -252,8 +280,13 @@ class Library:
         return [version_of(row) for row in rows]
 
     async def sweep(self) -> int:
-        """Move every version that nobody works on any more to failed; returns how many those were."""
-        return await self._fail_abandoned(await self.active())
+        """Move every version that nobody works on any more to failed; returns how many those were.
+
+        Of those that cannot be published any more, what is left to do is given up.
+        """
+        versions = await self.active()
+        await self.give_up_doomed(versions)
+        return await self._fail_abandoned(versions)
 
     async def _fail_abandoned(self, versions: Sequence[Version]) -> int:
         """Fail those whose driving job has ended without ending them: it failed for good, was canceled, or is gone."""
@@ -261,13 +294,37 @@ class Library:
             return 0
         views = await self.looking.jobs([one.jobs.driving for one in versions])
         failed = 0
+        given_up: list[str] = []
         for one, view in zip(versions, views, strict=True):
             why = self.looking.why_ended(view)
             if why is None:
                 continue
             async with self.database.transaction() as on:
-                failed += await moves.fail(on, one.id, *why, driving=one.jobs.driving)
+                moved = await moves.fail(on, one.id, *why, driving=one.jobs.driving)
+            failed += moved
+            given_up += one.jobs.waiting_first if moved else ()
+        await self.looking.cancel(given_up, "the job that was to publish it has ended")
         return failed
+
+    async def give_up_doomed(self, versions: Sequence[Version]) -> int:
+        """Cancel what is left to do for versions that cannot be published any more; returns how many those were.
+
+        One is doomed when its sound or a required quality has failed for good. Its `finalize` then runs and says why.
+        """
+        found = 0
+        for one in versions:
+            if one.plan is None:
+                continue
+            needed = [one.jobs.package[name] for name in _required(one) if name in one.jobs.package]
+            needed += [one.jobs.audio] if one.jobs.audio is not None else []
+            if not any(view is not None and view.state is State.FAILED for view in await self.looking.jobs(needed)):
+                continue
+            rest = [job_id for job_id in one.jobs.waiting_first if job_id != one.jobs.finalize]
+            views = await self.looking.jobs(rest)
+            live = [job_id for job_id, view in zip(rest, views, strict=True) if view is not None and view.state not in ENDED]
+            await self.looking.cancel(live, "a required quality, or the sound, has failed")
+            found += bool(live)
+        return found
 
     # --- blocking twins ---------------------------------------------------------------------------------------------------
 
@@ -279,13 +336,13 @@ class Library:
         """Do as `retranscode`, from blocking code."""
         return self.blocking(self.retranscode(*args, **kwargs), kwargs.get("conn"))
 
-    def retry_sync(self, video_id: str, *, conn: Any = None) -> Video:
+    def retry_sync(self, video_id: str, *, by: str = "", conn: Any = None) -> Video:
         """Do as `retry`, from blocking code."""
-        return self.blocking(self.retry(video_id, conn=conn), conn)
+        return self.blocking(self.retry(video_id, by=by, conn=conn), conn)
 
-    def delete_sync(self, video_id: str, *, conn: Any = None) -> Video:
+    def delete_sync(self, video_id: str, *, by: str = "", conn: Any = None) -> Video:
         """Do as `delete`, from blocking code."""
-        return self.blocking(self.delete(video_id, conn=conn), conn)
+        return self.blocking(self.delete(video_id, by=by, conn=conn), conn)
 
     def get_sync(self, video_id: str) -> Video:
         """Do as `get`, from blocking code."""
@@ -322,18 +379,18 @@ class Library:
         async with self.database.transaction() as on:
             yield on
 
-    async def _ask(self, on: Statements, video_id: str, video: Video | None, asked: Asked) -> None:
+    async def _ask(self, on: Statements, video_id: str, video: Video | None, asked: Asked, *, by: str) -> None:
         version_id, job_id = str(uuid7()), uuid7()
         if not await moves.add_version(on, version_id, video, video_id, asked=asked, prepare=str(job_id)):
             raise VideoBusy(video_id)
-        await self._enqueue_prepare(on, video_id, version_id, job_id)
+        await self._enqueue_prepare(on, video_id, version_id, job_id, by=by)
 
-    async def _enqueue_prepare(self, on: Statements, video_id: str, version_id: str, job_id: Any) -> None:
-        task = self._prepare.options(id=UUID(str(job_id)), conn=on.conn, tags=tags(video_id, version_id))
+    async def _enqueue_prepare(self, on: Statements, video_id: str, version_id: str, job_id: Any, *, by: str) -> None:
+        task = self._prepare.options(id=UUID(str(job_id)), conn=on.conn, tags=(*tags(video_id, version_id), *_who(by)))
         await task.enqueue(version_id)
 
-    async def _tidy_later(self, on: Statements, video_id: str) -> None:
-        await self._tidy.options(conn=on.conn, tags=(f"video:{video_id}",)).enqueue(video_id)
+    async def _tidy_later(self, on: Statements, video_id: str, *, by: str) -> None:
+        await self._tidy.options(conn=on.conn, tags=(f"video:{video_id}", *_who(by))).enqueue(video_id)
 
     async def _read(self, on: Statements, video_id: str) -> Video:
         rows = await on.execute(f"SELECT {VIDEO_COLUMNS} FROM media_video v WHERE v.id = ? AND v.deleted_at IS NULL", video_id)
@@ -352,21 +409,54 @@ class Library:
         return [video_of(row[:columns], (version_of(row[columns:]),)) for row in rows]
 
 
-def _check_qualities(asked: Asked, video: Video) -> None:
-    """Refuse to take over what is not there: only a published version can lend its other qualities."""
+def _check_chunk(seconds: float | None) -> None:
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise BadRequest(f"chunk_seconds (--chunk-seconds) must be more than 0, not {seconds:g}: how much one job encodes")
+
+
+def _check_qualities(asked: Asked, video: Video, published: Version | None) -> None:
+    """Refuse what is not there: only a published version can lend its other qualities, and only those that it has."""
     if asked.qualities is None:
         return
     if not asked.qualities:
         raise BadRequest("qualities is empty: leave it out for all of them")
-    if video.published is None:
+    if published is None:
         raise BadRequest(
             f"video {video.id} has no published version that the other qualities could be taken from: leave qualities out"
         )
+    # which rungs of a new ladder this source gives is found out when it is planned; a small source has a name of its own
+    names = dict.fromkeys([*(one.name for one in asked.rungs or ()), *(one.name for one in published.qualities)])
+    if unknown := [one for one in asked.qualities if one not in names]:
+        there = f"there are {', '.join(names)}" if names else "it is sound alone. Leave qualities out"
+        raise BadRequest(f"video {video.id} has no quality {', '.join(unknown)}: {there}")
+
+
+def _as_before(asked: Asked, before: Version | None) -> Asked:
+    """Fill in what was not said: a title keeps the ladder, and the length of chunks, that it was asked for with.
+
+    Where nobody ever named a ladder, that of the settings counts, as it is now. Chosen qualities are the exception: they must
+    fit those that are taken over, so they are of the ladder that the version was made with.
+    """
+    if before is None:
+        return asked
+    name, rungs = asked.ladder, asked.rungs
+    if rungs is None:
+        name, rungs = before.asked.ladder, before.asked.rungs
+    if rungs is None and asked.qualities is not None:
+        used = (before.plan or {}).get("rungs")
+        rungs = msgspec.convert(used, tuple[Rung, ...]) if used else None
+    chunk = asked.chunk_seconds if asked.chunk_seconds is not None else before.asked.chunk_seconds
+    return msgspec.structs.replace(asked, ladder=name, rungs=rungs, chunk_seconds=chunk)
 
 
 def tags(video_id: str, version_id: str) -> tuple[str, ...]:
     """Return the tags by which people find the jobs of a version: `holdfast jobs ls tag:video:…`."""
     return (f"video:{video_id}", f"version:{version_id}")
+
+
+def _who(by: str) -> tuple[str, ...]:
+    """Return the tag that names who asked; none where nobody is named."""
+    return (f"by:{by[:LONGEST_NAME]}",) if by else ()
 
 
 def _source(source: str | Path | None, key: str | None, *, copy: bool) -> SourceRef:
@@ -375,6 +465,16 @@ def _source(source: str | Path | None, key: str | None, *, copy: bool) -> Source
     if key is not None:
         return SourceRef(key=key)
     return SourceRef(path=str(Path(source or "").expanduser().absolute()), copy=copy)
+
+
+def _rungs(ladder: str | None) -> tuple[Rung, ...] | None:
+    """Read a ladder where it is asked for: the file may be gone, or another one, where and when it is needed."""
+    return None if ladder is None else ladder_of(ladder).rungs
+
+
+def _required(version: Version) -> list[str]:
+    rungs = ((version.plan or {}).get("plan") or {}).get("renditions") or ()
+    return [str(one["name"]) for one in rungs if one.get("required", True)]
 
 
 def _literal(text: str) -> str:

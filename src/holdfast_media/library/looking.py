@@ -7,7 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from holdfast import State, connect
+from holdfast import Action, State, connect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,11 +32,17 @@ class Looking:
         views: list[JobView | None] = await store.get([UUID(one) for one in ids])
         return views
 
-    async def cancel(self, ids: Sequence[str], reason: str) -> None:
+    async def cancel(self, ids: Sequence[str], reason: str, *, by: str = "") -> None:
         """Cancel those that have not ended, in this order; running ones are asked to stop."""
         if ids:
             store = await self._store()
-            await store.cancel([UUID(one) for one in ids], by="media", reason=reason)
+            await store.cancel([UUID(one) for one in ids], by=by or "media", reason=reason)
+
+    async def note(self, by: str, video_id: str, what: str) -> None:
+        """Write into the audit log who did what to a video; nothing where nobody is named."""
+        if by:
+            store = await self._store()
+            await store.note(Action.EXTENSION, [f"video {video_id}"], by=by, detail=f"media: {what}")
 
     async def close(self) -> None:
         """Close what this event loop has open."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from holdfast_media.library.records import (
     QUALITY_COLUMNS,
     VERSION_COLUMNS,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from holdfast_media.library.statements import Statements
 
 LONGEST_MESSAGE = 2000
+MOST_ASKED = 500
+"""Ids in one question: databases have a limit of values."""
 
 
 # --- reading ------------------------------------------------------------------------------------------------------------
@@ -64,6 +68,20 @@ async def _qualities(on: Statements, version_id: str) -> tuple[Any, ...]:
         f"SELECT {QUALITY_COLUMNS} FROM media_quality q WHERE q.version_id = ? ORDER BY q.place", version_id
     )
     return tuple(quality_of(row) for row in rows)
+
+
+async def swept_among(on: Statements, ids: Sequence[str]) -> list[str]:
+    """Return those of some ids whose videos are deleted, with all that was known of their files."""
+    found: list[str] = []
+    for start in range(0, len(ids), MOST_ASKED):
+        some = ids[start : start + MOST_ASKED]
+        rows = await on.execute(
+            "SELECT id FROM media_video WHERE deleted_at IS NOT NULL AND swept_at IS NOT NULL "
+            f"AND id IN ({', '.join('?' * len(some))})",
+            *some,
+        )
+        found += [row[0] for row in rows]
+    return found
 
 
 # --- asking for work ----------------------------------------------------------------------------------------------------
@@ -108,12 +126,14 @@ async def retry(on: Statements, video: Video, version_id: str, prepare: str) -> 
     active = await on.execute(
         "SELECT id FROM media_version WHERE video_id = ? AND state IN ('pending', 'processing')", video.id
     )
-    if active or not await _move_version(on, version_id, Event.RETRY):
+    failed = await version(on, version_id)
+    if failed is None or active or not await _move_version(on, version_id, Event.RETRY):
         return False
+    before = tuple(dict.fromkeys(failed.jobs.waiting_first))  # some may still run: whoever deletes the video has to find them
     await on.execute(
         "UPDATE media_version SET jobs = ?, plan = NULL, code = NULL, message = NULL, result = NULL, finished_at = NULL, "
         "tidied_at = NULL, updated_at = ? WHERE id = ?",
-        *(text_of(JobIds(prepare=prepare)), now, version_id),
+        *(text_of(JobIds(prepare=prepare, before=before)), now, version_id),
     )
     await on.execute("DELETE FROM media_quality WHERE version_id = ?", version_id)
     await _move_video(on, video, Event.RETRY)
@@ -190,6 +210,29 @@ async def planned(
             *(version_id, name, place, int(required), QualityState.PENDING.value, text_of(quality), now),
         )
     return True
+
+
+async def made_again(
+    on: Statements, version_id: str, name: str, *, instead_of: str, package: str, encode: Mapping[int, str]
+) -> bool:
+    """Write down that chunks of a quality are made again and then packaged, by which jobs. `False`: not any more.
+
+    `instead_of` is the package that has found them lost: another one may be what the version waits for by now.
+    """
+    found = await version(on, version_id)
+    if found is None or await locked(on, found.video_id) is None:
+        return False
+    found = await version(on, version_id)  # again, under the lock: the packages of other qualities do the same
+    if found is None or not found.active or found.jobs.package.get(name) != instead_of:
+        return False
+    jobs = found.jobs
+    chunks = tuple(encode.get(number, job_id) for number, job_id in enumerate(jobs.encode[name]))
+    jobs = structs.replace(jobs, encode={**jobs.encode, name: chunks}, package={**jobs.package, name: package})
+    rows = await on.execute(
+        "UPDATE media_version SET jobs = ?, updated_at = ? WHERE id = ? AND state = ? RETURNING id",
+        *(text_of(jobs), now_text(), version_id, VersionState.PROCESSING.value),
+    )
+    return bool(rows)
 
 
 async def quality_ready(on: Statements, version_id: str, name: str, result: Mapping[str, Any]) -> Version | None:
@@ -292,12 +335,14 @@ __all__ = [
     "delete",
     "fail",
     "locked",
+    "made_again",
     "planned",
     "publish",
     "quality_failed",
     "quality_ready",
     "retry",
     "start",
+    "swept_among",
     "version",
     "versions",
 ]

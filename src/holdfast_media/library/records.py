@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast_media.ladder import Rung
 from holdfast_media.library.states import ACTIVE, QualityState, VersionState, VideoState
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was asked for when a version was asked for; whatever is not said here is as the settings say."""
 
     ladder: str | None = None
+    """What it is called: `default`, or a file; for people."""
+    rungs: tuple[Rung, ...] | None = None
+    """What it said when it was asked for: that counts, whatever becomes of the file, and wherever the workers are."""
     qualities: tuple[str, ...] | None = None
     """Only these; the others are taken over from the published version."""
     chunk_seconds: float | None = None
@@ -51,6 +55,10 @@ class JobIds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """By quality."""
     transcribe: str | None = None
     finalize: str | None = None
+    before: tuple[str, ...] = ()
+    """Jobs of a try before this one that may not have ended yet."""
+    together: bool = False
+    """Whether the encodes of the first quality make all of them, and the others come after those."""
 
     @property
     def driving(self) -> str:
@@ -61,7 +69,15 @@ class JobIds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def waiting_first(self) -> list[str]:
         """All of them, those that wait for others first: canceled in this order none starts because another has ended."""
         encode = [one for ids in self.encode.values() for one in ids]
-        maybe = [self.finalize, *self.package.values(), self.transcribe, self.audio, *reversed(encode), self.prepare]
+        maybe = [
+            self.finalize,
+            *self.package.values(),
+            self.transcribe,
+            self.audio,
+            *reversed(encode),
+            self.prepare,
+            *self.before,
+        ]
         return [one for one in maybe if one is not None]
 
 

@@ -77,6 +77,32 @@ STATEMENTS: Final = (
 
 async def create(statements: Statements) -> None:
     """Make the tables where they are missing. Idempotent, and safe when several do it at once; raises `SchemaTooNew`."""
+    if not await _made(statements):
+        await _make(statements)
+    rows = await statements.execute("SELECT value FROM media_meta WHERE name = 'schema'")
+    if int(rows[0][0]) > SCHEMA:
+        raise SchemaTooNew(
+            f"the media library of this database was made by a newer Holdfast (its tables are of version {rows[0][0]}, "
+            f"and this one knows {SCHEMA}). Update this program: pip install --upgrade 'holdfast[media]'"
+        )
+
+
+async def _made(statements: Statements) -> bool:
+    """Tell whether the tables are there: all are made in one transaction, so one stands for all.
+
+    Asked first, because CREATE … IF NOT EXISTS needs the right to create even where there is nothing to do.
+    """
+    if statements.dialect.postgres:
+        rows = await statements.execute(
+            "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = ? AND tablename = ?",
+            *(statements.dialect.schema, TABLES[0]),
+        )
+    else:
+        rows = await statements.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", TABLES[0])
+    return bool(rows)
+
+
+async def _make(statements: Statements) -> None:
     if statements.dialect.lock is not None:
         # CREATE … IF NOT EXISTS of two sessions at once is an error on PostgreSQL
         await statements.execute(statements.dialect.lock)
@@ -85,9 +111,3 @@ async def create(statements: Statements) -> None:
     await statements.execute(
         "INSERT INTO media_meta (name, value) VALUES ('schema', ?) ON CONFLICT (name) DO NOTHING", str(SCHEMA)
     )
-    rows = await statements.execute("SELECT value FROM media_meta WHERE name = 'schema'")
-    if int(rows[0][0]) > SCHEMA:
-        raise SchemaTooNew(
-            f"the media library of this database was made by a newer Holdfast (its tables are of version {rows[0][0]}, "
-            f"and this one knows {SCHEMA}). Update this program: pip install --upgrade 'holdfast[media]'"
-        )

@@ -83,7 +83,9 @@ def _move(event: Event, sources: tuple[str, ...], target: str, within: str) -> M
 
 
 _ASKED: Final = "that of whoever asks, with the enqueue of the first job"
-_SWEEP: Final = "that of the job that found out: `prepare` or `finalize`; else that of the sweep"
+_SWEEP: Final = (
+    "that which fails `prepare` or `finalize`, or completes `finalize` where that decides so; else that of the sweep"
+)
 
 VERSION_MOVES: Final = (
     _move(Event.ADD, (), VersionState.PENDING, _ASKED),

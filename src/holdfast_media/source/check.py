@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from holdfast_media.errors import INPUT_DAMAGED, MediaError
-from holdfast_media.ffmpeg.limits import time_limit
+from holdfast_media.ffmpeg.limits import reading_limit
 from holdfast_media.source.probe import ask
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def check(
             if on_progress is not None and facts.seconds:
                 on_progress(min(max(float(line) / facts.seconds, 0.0), 1.0))
 
-    limit = time_limit(facts.seconds) if timeout is None else timeout
+    limit = reading_limit(facts.size, facts.seconds) if timeout is None else timeout
     how = "kindly" if video.ragged_start else "strictly"
     end = str(video.end) if video.ragged_end else "-"
     decoded = ask("check", path.absolute(), str(video.index), how, end, timeout=limit, stop=stop, on_line=tell).frames

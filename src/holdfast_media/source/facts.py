@@ -52,6 +52,13 @@ class VideoFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every frame has its own time and time only moves forward; a source without that is encoded in one piece."""
 
     @property
+    def frame_bytes(self) -> float:
+        """How much memory a decoded frame takes: at least what 8 bits of 4:2:0 do."""
+        whole = 3.0 if any(kind in self.pixel_format for kind in ("444", "rgb", "gbr", "bgr")) else 2.0
+        samples = whole if self.pixel_format and "420" not in self.pixel_format else 1.5
+        return self.coded_width * self.coded_height * samples * (2 if self.bit_depth > 8 else 1)  # noqa: PLR2004  two bytes
+
+    @property
     def seconds(self) -> float:
         """How long the picture lasts."""
         return float((self.end - self.start) * Fraction(*self.time_base))
@@ -66,6 +73,10 @@ class AudioFacts(msgspec.Struct, frozen=True, kw_only=True):
     channels: int
     start: float
     seconds: float
+    sounding: float = 0.0
+    """How long its packets are together: less than `seconds` where there are gaps, or times that cannot be believed."""
+    packets: int = 0
+    """How many there are; 0: not counted."""
     language: str = ""
     default: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from pathlib import Path
@@ -9,17 +10,29 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast_media.errors import CODES, INPUT_EMPTY, INPUT_MISSING, INPUT_UNREADABLE, PROBE_FAILED, MediaError
+from holdfast_media.errors import (
+    CODES,
+    INPUT_DAMAGED,
+    INPUT_EMPTY,
+    INPUT_MISSING,
+    INPUT_TOO_LARGE,
+    INPUT_TRUNCATED,
+    INPUT_UNREADABLE,
+    PROBE_FAILED,
+    MediaError,
+)
+from holdfast_media.ffmpeg.limits import reading_limit
 from holdfast_media.ffmpeg.redact import redact
 from holdfast_media.ffmpeg.supervise import Late, supervise
+from holdfast_media.source.complaints import Complaints
 from holdfast_media.source.facts import Facts
+from holdfast_media.source.promise import promise_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TIMEOUT: Final = 300.0
 MEMORY: Final = 3 << 30
-"""Of address space; an 8K picture takes 400 MB, and mapped libraries count."""
+"""Of address space: mapped libraries count, and a frame of 8K has 50 MB, or 100 with 10 bits."""
 _MOST_OUTPUT: Final = 8 << 20
 _READER: Final = Path(__file__).with_name("reader.py")
 
@@ -33,23 +46,36 @@ class Answer(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-def probe(path: Path, *, timeout: float = TIMEOUT, memory: int = MEMORY, stop: Callable[[], str | None] | None = None) -> Facts:
+def probe(
+    path: Path, *, timeout: float | None = None, memory: int = MEMORY, stop: Callable[[], str | None] | None = None
+) -> Facts:
     """Read every packet of the file (only its first frames are decoded) and return its facts.
 
-    Raises `MediaError` with an `INPUT_…` code for what cannot be used, whatever the file does to the reader: a crash, too much
-    memory or time end as INPUT_UNREADABLE. PROBE_FAILED when the reader could not work; `Stopped` when `stop()` gives a reason.
+    Raises `MediaError` with an `INPUT_…` code for what cannot be used, whatever the file does to the reader: a crash ends as
+    INPUT_UNREADABLE, too much memory as INPUT_TOO_LARGE. PROBE_FAILED when the reader could not work, or took longer than a
+    file of this size may take: the machine may be busy, or the disk slow. `Stopped` when `stop()` gives a reason.
     """
     path = path.absolute()
     try:
         with path.open("rb") as file:
             empty = not file.read(1)
+            limit = reading_limit(os.fstat(file.fileno()).st_size) if timeout is None else timeout
+        promise = promise_of(path)
     except OSError as error:
         raise MediaError(INPUT_MISSING, f"the source cannot be read: {error.strerror}.") from error
     if empty:
         raise MediaError(INPUT_EMPTY, "the source is empty: it has no bytes. Upload it again.")
-    answer = ask("facts", path, timeout=timeout, memory=memory, stop=stop)
+    if not promise.kept:
+        message = f"the file ends early: its header promises {promise.end} bytes, {promise.size} are there. Upload it again."
+        raise MediaError(INPUT_TRUNCATED, message)
+    complaints = Complaints()
+    how = "open" if promise.open_ended else "closed"
+    answer = ask("facts", path, how, timeout=limit, memory=memory, stop=stop, complaints=complaints)
     if answer.facts is None:
         raise MediaError(INPUT_UNREADABLE, "the source broke the reader, which gave no facts.")
+    if complaints.first:
+        message = f"part of the file is not what it must be, and was passed over: {complaints.first}. Upload it again."
+        raise MediaError(INPUT_DAMAGED, message)
     return answer.facts
 
 
@@ -61,6 +87,7 @@ def ask(
     memory: int = MEMORY,
     stop: Callable[[], str | None] | None = None,
     on_line: Callable[[bytes], None] | None = None,
+    complaints: Complaints | None = None,
 ) -> Answer:
     """Run the reader on the file and return its answer; raises as `probe` does."""
     rest = b""
@@ -77,12 +104,18 @@ def ask(
             raise MediaError(INPUT_UNREADABLE, "the source gives more facts than any film has.")
 
     answers: deque[bytes] = deque(maxlen=1)
+    complaints = complaints or Complaints()
     command = [sys.executable, "-P", str(_READER), what, str(path), *more]
     try:
-        ended = supervise(command, on_output=take, stop=stop, timeout=timeout, memory=memory)
+        ended = supervise(command, on_output=take, on_errors=complaints.take, stop=stop, timeout=timeout, memory=memory)
     except Late:
-        raise MediaError(INPUT_UNREADABLE, f"the source was not read within {timeout:g} seconds.") from None
-    return _understood(answers[0] if answers else b"", ended.returncode, redact(ended.tail, hidden=(path,)))
+        message = f"the source was not read within {timeout:.0f} seconds: a slow disk or a busy machine, or the source itself."
+        raise MediaError(PROBE_FAILED, message) from None
+    tail = redact(ended.tail, hidden=(path,))
+    if complaints.no_memory:
+        message = f"reading the source takes more than {memory / (1 << 30):.1f} GiB of memory. Make its picture smaller."
+        raise MediaError(INPUT_TOO_LARGE, message, detail=tail)
+    return _understood(answers[0] if answers else b"", ended.returncode, tail)
 
 
 def _understood(line: bytes, returncode: int, tail: str) -> Answer:

@@ -1,4 +1,4 @@
-"""Reads one file and prints its facts: `python reader.py facts PATH`, always in a process of its own (see `probe`).
+"""Reads one file and prints its facts: `python reader.py facts PATH HOW`, always in a process of its own (see `probe`).
 
 `python reader.py check PATH INDEX HOW END` decodes the picture instead and prints how many frames came out (see `check`);
 `python reader.py count PLAYLIST` does so with our own output (see `verify`).
@@ -13,6 +13,8 @@ import contextlib
 import io
 import json
 import os
+import re
+import resource
 import sys
 from array import array
 from collections import deque
@@ -35,11 +37,23 @@ _WITHOUT_INDEX: Final = frozenset({"mpegts", "mpeg", "mpegvideo", "m4v", "h264",
 _LISTS: Final = (b"#EXTM3U", b"ffconcat", b"<?xml", b"<MPD", b"<SMIL", b"[playlist]", b"v=0\r\n", b"v=0\n")
 _LIST_MESSAGE: Final = "a kind of file that is not accepted: playlists and lists of files could read other files."
 _MOST_PIXELS: Final = 8192 * 8192
+_LARGE: Final = 4096 * 2304
+"""Pixels from which on as many threads as a machine has cores could need more memory than there is."""
+_FEW_THREADS: Final = 4
+_NEARLY: Final = 0.85
+"""Of the limit on memory: who came so near to it was refused one frame more."""
 _HEAD_PACKETS: Final = 48
 _TAIL_GROUPS: Final = 3
 _MOST_OF_A_GROUP: Final = 1000
-_WITH_LENGTH: Final = frozenset({"mov", "matroska", "avi", "flv", "asf", "wav", "w64", "mxf"})
+_WITH_LENGTH: Final = frozenset({"mov", "matroska", "avi", "flv", "asf", "wav", "w64", "mxf", "flac"})
 """Containers whose header promises a length that can be held against what is there."""
+_GRACE: Final = {"mxf": 0.1, "flac": 0.1, "asf": 1.0}
+"""Seconds that may be missing, beside a frame or a packet of sound, where nothing else tells that a file was cut. The lengths
+of others include subtitles, which are not read, or are guesses; those are counted, or end in the midst of a packet."""
+_EVEN: Final = 0.95
+"""Of the frames, for a film to be one of even frames."""
+_GAP: Final = 1.0
+"""Seconds without a frame from which on such a film lacks something; half of it without sound is silence."""
 _RATES: Final = tuple(
     Fraction(rate) for rate in ("24000/1001", "24", "25", "30000/1001", "30", "48", "50", "60000/1001", "60", "100", "120")
 )
@@ -74,20 +88,25 @@ def main(what: str, path: str, *more: str) -> None:
     """Print the facts of the file, or what checking it found, or why it cannot be used."""
     # libav says what it has to say by itself: its threads would wait for ours to pass it on, and ours for them to end
     av.logging.restore_default_callback()
-    av.logging.set_libav_level(av.logging.FATAL)
+    av.logging.set_libav_level(av.logging.ERROR)
     try:
         answer: dict[str, Any] = (
-            {"facts": read(path)} if what == "facts" else {"frames": count(path) if what == "count" else decode(path, *more)}
+            {"facts": read(path, *more)}
+            if what == "facts"
+            else {"frames": count(path) if what == "count" else decode(path, *more)}
         )
     except Refused as refused:
         answer = {"code": refused.code, "message": refused.message}
     sys.stdout.write("\n" + json.dumps(answer) + "\n")
 
 
-def read(path: str) -> dict[str, Any]:
-    """Return the facts as plain data, in the shape of `Facts`."""
+def read(path: str, how: str) -> dict[str, Any]:
+    """Return the facts as plain data, in the shape of `Facts`; `how` is `open` for a file that promises no end, else `closed`.
+
+    What libav has to complain of goes to standard error, where `probe` looks at it (see `promise` and `complaints`).
+    """
     with _opened(path) as container:
-        return _read(container)
+        return _read(container, open_ended=how == "open")
 
 
 def decode(path: str, index: str, how: str, end: str) -> int:
@@ -102,13 +121,14 @@ def decode(path: str, index: str, how: str, end: str) -> int:
     with _opened(path) as container:
         stream = container.streams[int(index)]
         # Threads that decode whole frames tell of an error some packets later, which must not be taken for one of the end.
-        stream.thread_type = "AUTO" if end == "-" else "SLICE"
+        _thread(stream, "AUTO" if end == "-" else "SLICE")
         if how == "strictly":
             stream.codec_context.options = {"err_detect": "explode"}
         for packet in container.demux(stream):
             try:
                 decoded = [frame for frame in packet.decode() if frame.pts is None or frame.pts < limit]
-            except av.error.FFmpegError:
+            except av.error.FFmpegError as error:
+                _must_have_memory(error)
                 at = packet.pts if packet.pts is not None else packet.dts
                 if frames and packet.size and (at is None or at < limit):
                     where = "" if at is None else f" at {float(at * packet.time_base):.2f} seconds"
@@ -173,12 +193,12 @@ class Joined(io.RawIOBase):
             self._file = None
 
 
-def _opened(path: str) -> Any:
+def _opened(path: str, **more: str) -> Any:
     """Open the file, with readers that open no other; by a number, because libav also guesses from names."""
     descriptor = os.open(path, os.O_RDONLY)  # closed with this process
     if os.pread(descriptor, 64, 0).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(_LISTS):
         raise Refused("INPUT_UNSUPPORTED", _LIST_MESSAGE)
-    options = {"protocol_whitelist": "file", "format_whitelist": FORMATS}
+    options = {"protocol_whitelist": "file", "format_whitelist": FORMATS, **more}
     try:
         return av.open(f"file:/dev/fd/{descriptor}", options=options, metadata_errors="replace")
     except av.error.ArgumentError:
@@ -188,15 +208,36 @@ def _opened(path: str) -> Any:
         raise Refused("INPUT_UNREADABLE", message) from None
 
 
-def _read(container: Any) -> dict[str, Any]:
+def _thread(stream: Any, how: str) -> None:
+    """Have the stream decoded by threads, and a large picture by few: each of them has frames of its own."""
+    stream.thread_type = how
+    if stream.codec_context.width * stream.codec_context.height > _LARGE:
+        stream.codec_context.thread_count = _FEW_THREADS
+
+
+def _must_have_memory(error: Exception) -> None:
+    """Raise `MemoryError` where a decoder failed for want of memory: it calls what it was given invalid, as if damaged."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    status = Path("/proc/self/status")  # where there is none, what libav says is all that tells (see `complaints`)
+    peak = re.search(r"VmPeak:\s+(\d+) kB", status.read_text(encoding="utf-8")) if limit > 0 and status.exists() else None
+    if isinstance(error, MemoryError) or (peak is not None and int(peak[1]) * 1024 > limit * _NEARLY):
+        raise MemoryError from error
+
+
+def _read(container: Any, *, open_ended: bool) -> dict[str, Any]:
     name = container.format.name.split(",")[0]
     video = _picture_stream(container)
     sounds = [stream for stream in container.streams.audio if stream.codec_context is not None and stream.rate]
     if video is None and not sounds:
         raise Refused("INPUT_NO_MEDIA", "the file has neither a picture nor sound that can be decoded.")
     head = _Head(video) if video is not None else None
-    picture, spans, broken = _packets(name, container, video, sounds, head)
-    _must_be_whole(name, container, [stream for stream in (video, *sounds) if stream is not None], spans, broken=broken)
+    silences: dict[int, list[tuple[float, float]]] = {stream.index: [] for stream in sounds}
+    picture, spans, broken = _packets(name, container, video, sounds, head, silences=silences)
+    streams = [stream for stream in (video, *sounds) if stream is not None]
+    # the length of sound alone may be libav's guess from its bit rate, where the header has none
+    _must_be_whole(name, container, streams, spans, broken=broken, exact=open_ended and video is not None)
+    if name == "matroska" and not open_ended and video is not None and picture is not None:
+        _must_be_even(video, picture, [silences[index] for index in silences if index in spans])
     facts: dict[str, Any] = {"container": name, "size": container.size, "video": None, "audio": []}
     if video is not None and head is not None and picture is not None and (picture.times or picture.lacking):
         facts["video"] = _video_facts(container, video, picture, head)
@@ -226,12 +267,17 @@ def _picture_stream(container: Any) -> Any:
 
 
 class _Head:
-    """Decodes the first packets of the picture: what a frame looks like, and whether packets and frames are one to one."""
+    """Decodes the first packets of the picture: what a frame looks like, and whether packets and frames are one to one.
+
+    Only the first frame is kept, and of the others their times: an 8K frame has 50 MB, and all of them no room.
+    """
 
     def __init__(self, stream: Any) -> None:
-        stream.thread_type = "AUTO"
+        _thread(stream, "AUTO")
         self._context = stream.codec_context
-        self.frames: list[Any] = []
+        self.first: Any = None
+        self.times: list[int | None] = []
+        """Of the frames that came out."""
         self.packets: list[int | None] = []
         self._open = True
         self.failed = False
@@ -252,20 +298,25 @@ class _Head:
 
     def _decode(self, packet: Any) -> None:
         try:
-            self.frames += self._context.decode(packet)
-        except av.error.FFmpegError:
+            frames = self._context.decode(packet)
+        except av.error.FFmpegError as error:
+            _must_have_memory(error)
             self.failed = True
+            return
+        if self.first is None and frames:
+            self.first = frames[0]
+        self.times += [frame.pts for frame in frames]
 
     @property
     def lost_at_start(self) -> int:
         """Packets before the first frame that came out: a recording that began in the middle of a group of pictures."""
-        if not self.frames or self.frames[0].pts is None:
+        if not self.times or (first := self.times[0]) is None:
             return 0
-        return sum(time is not None and time < self.frames[0].pts for time in self.packets)
+        return sum(time is not None and time < first for time in self.packets)
 
     @property
     def one_to_one(self) -> bool:
-        return len(self.frames) + self.lost_at_start == len(self.packets) and all(f.pts is not None for f in self.frames)
+        return len(self.times) + self.lost_at_start == len(self.packets) and None not in self.times
 
 
 class _Tail:
@@ -297,9 +348,19 @@ class _Tail:
 
 
 def _packets(
-    name: str, container: Any, video: Any, sounds: list[Any], head: _Head | None
+    name: str,
+    container: Any,
+    video: Any,
+    sounds: list[Any],
+    head: _Head | None,
+    *,
+    silences: dict[int, list[tuple[float, float]]],
 ) -> tuple[Picture | None, dict[int, list[float]], bool]:
-    """Read every packet. Returns the picture's, where each stream begins and ends, and whether reading broke off."""
+    """Read every packet. Returns the picture's, what is known of each stream, and whether reading broke off.
+
+    Of a stream that is: where it begins, where it ends, how many packets it has, and how long they are together. Where nothing
+    is of a sound, from when to when, is put into `silences`.
+    """
     times: array[int] = array("q")
     keys: list[int] = []
     lacking = backwards = last_duration = 0
@@ -309,6 +370,7 @@ def _packets(
     last_decode: int | None = None
     last_key: int | None = None
     spans: dict[int, list[float]] = {}
+    lengths: dict[int, float] = {}
     wanted = [stream for stream in (video, *sounds) if stream is not None]
     counts: dict[int, int] = dict.fromkeys((stream.index for stream in wanted), 0)
     demuxer = container.demux(wanted)
@@ -329,8 +391,12 @@ def _packets(
         time = packet.pts if packet.pts is not None else packet.dts
         if time is not None and not packet.is_discard:
             begin = float(time * packet.time_base)
-            end = begin + float((packet.duration or 0) * packet.time_base)
-            span = spans.setdefault(index, [begin, end, 0])
+            length = float((packet.duration or 0) * packet.time_base)
+            end = begin + length
+            lengths[index] = lengths.get(index, 0.0) + length
+            span = spans.setdefault(index, [begin, end, 0, 0.0])
+            if index in silences and begin - span[1] > _GAP / 2:
+                silences[index].append((span[1], begin))
             span[0], span[1] = min(span[0], begin), max(span[1], end)
         if video is None or index != video.index:
             continue
@@ -357,7 +423,7 @@ def _packets(
         elif last_key is not None and packet.pts < last_key:
             open_gop = True
     for index, span in spans.items():
-        span[2] = counts[index]
+        span[2:] = counts[index], lengths[index]
     if head is not None:
         head.close()
     if video is None:
@@ -374,22 +440,29 @@ def _vp8_shows(packet: Any) -> bool:
     return bool(data) and bool(data[0] & 0x10)
 
 
-def _must_be_whole(name: str, container: Any, streams: list[Any], spans: dict[int, list[float]], *, broken: bool) -> None:
+def _must_be_whole(
+    name: str, container: Any, streams: list[Any], spans: dict[int, list[float]], *, broken: bool, exact: bool
+) -> None:
     """Refuse a file that ends before what its header promises."""
     if not spans:
         if broken:
             raise Refused("INPUT_TRUNCATED", "the file has a header and nothing of what the header promises.")
         return
-    for stream in streams:
-        promised = stream.frames if name == "mov" else 0
-        found = int(spans[stream.index][2]) if stream.index in spans else 0
-        if found < promised:
-            raise Refused("INPUT_TRUNCATED", f"the file ends early: its header promises {promised} packets, {found} are there.")
+    promised = {stream.index: stream.frames for stream in streams} if name == "mov" else {}
+    found = {index: int(spans[index][2]) if index in spans else 0 for index in promised}
+    if any(found[index] < count for index, count in promised.items()):
+        found = _count_unedited(container.name.removeprefix("file:"), list(promised))
+        for index, count in promised.items():
+            if found[index] < count:
+                message = f"the file ends early: its header promises {count} packets, {found[index]} are there."
+                raise Refused("INPUT_TRUNCATED", message)
     if name in _WITH_LENGTH and container.duration:
         promised_seconds = container.duration / 1e6
         begin = min(span[0] for span in spans.values())
         found_seconds = max(span[1] for span in spans.values()) - min(begin, 0.0 if name == "mov" else begin)
-        if found_seconds < promised_seconds * 0.98 - 1.0:
+        one = max((span[1] - span[0]) / span[2] for span in spans.values())  # a frame, or a packet of sound
+        grace = 0.1 if exact else _GRACE.get(name)
+        if found_seconds < (promised_seconds * 0.98 - 1.0 if grace is None else promised_seconds - one - grace):
             raise Refused(
                 "INPUT_TRUNCATED",
                 f"the file ends early: its header promises {promised_seconds:.1f} seconds, {found_seconds:.1f} are there.",
@@ -398,10 +471,45 @@ def _must_be_whole(name: str, container: Any, streams: list[Any], spans: dict[in
         raise Refused("INPUT_TRUNCATED", "the file ends, or breaks, in the middle of a packet.")
 
 
+def _must_be_even(video: Any, picture: Picture, silences: list[list[tuple[float, float]]]) -> None:
+    """Refuse a film that is all even frames, as its header says, but for a gap in which there is no sound either.
+
+    Groups of pictures that were lost as a whole leave one, and what is there decodes. A film whose frames last differently long
+    has gaps of its own, and so has one where the sound goes on.
+    """
+    times, base = sorted(set(picture.times)), Fraction(video.time_base)
+    steps = sorted(later - earlier for earlier, later in pairwise(times))
+    if picture.lacking or not steps or not video.average_rate:
+        return
+    usual, second = steps[len(steps) // 2], float(1 / base)  # in ticks: a film has many frames
+    even = sum(step <= usual * 1.1 + second / 500 for step in steps) >= _EVEN * len(steps)  # its clock has milliseconds
+    if not even or not 0.95 < video.average_rate * usual * base < 1.05:  # noqa: PLR2004  as the header says
+        return
+    for earlier, later in pairwise(times):
+        if later - earlier <= max(_GAP * second, 10 * usual):
+            continue
+        begin, end = float(earlier * base), float(later * base)
+        if all(any(start < end and begin < stop for start, stop in gaps) for gaps in silences):
+            message = f"nothing is there between {begin:.2f} and {end:.2f} seconds, and the header promises even frames."
+            raise Refused("INPUT_DAMAGED", f"{message} Upload it again, or put it into an MP4 if it is meant to be so.")
+
+
+def _count_unedited(path: str, streams: list[int]) -> dict[int, int]:
+    """Count the packets of an MP4 as its tables list them: an edit list leaves out those that it cuts off.
+
+    A film that was trimmed without encoding it has such a list, as phones and editors write it; all of its packets are there.
+    """
+    counts = dict.fromkeys(streams, 0)
+    with _opened(path, ignore_editlist="1") as container, contextlib.suppress(av.error.FFmpegError):
+        for packet in container.demux([container.streams[index] for index in streams]):
+            counts[packet.stream.index] += packet.size > 0 and not packet.is_corrupt
+    return counts
+
+
 def _video_facts(container: Any, stream: Any, picture: Picture, head: _Head) -> dict[str, Any]:
-    if not head.frames:
+    first = head.first
+    if first is None:
         raise Refused("INPUT_DAMAGED", "no frame of the picture can be decoded.")
-    first = head.frames[0]
     base = Fraction(stream.time_base)
     times = sorted(picture.times)
     if head.lost_at_start:
@@ -492,15 +600,15 @@ def _count_by_decoding(path: str, index: int) -> int:
     frames = 0
     with _opened(path) as container:
         stream = container.streams[index]
-        stream.thread_type = "AUTO"
+        _thread(stream, "AUTO")
         try:
             for packet in container.demux(stream):
                 try:
                     frames += len(packet.decode())
-                except av.error.InvalidDataError:
-                    continue
-        except av.error.FFmpegError:
-            pass  # what came out so far is what there is
+                except av.error.InvalidDataError as error:
+                    _must_have_memory(error)
+        except av.error.FFmpegError as error:
+            _must_have_memory(error)  # else what came out so far is what there is
     if not frames:
         raise Refused("INPUT_DAMAGED", "no frame of the picture can be decoded.")
     return frames
@@ -556,6 +664,8 @@ def _audio_facts(stream: Any, span: list[float]) -> dict[str, Any]:
         "channels": stream.channels,
         "start": span[0],
         "seconds": max(span[1] - span[0], 0.0),
+        "sounding": span[3],
+        "packets": int(span[2]),
         "language": stream.language or "",
         "default": bool(stream.disposition & stream.disposition.default),
     }

@@ -22,10 +22,22 @@ from holdfast_media.speech.transcript import Segment, Transcript
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+DEFAULT_MODEL: Final = "small"
 INSTALL: Final = "pip install 'holdfast[speech]'"
+LOOK_WITHIN: Final = 120.0
+"""Seconds: the library takes some to load, and more on a busy machine."""
+_found: Final[set[Search]] = set()
+"""Models that this process has found: none is looked for twice."""
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class Search(msgspec.Struct, frozen=True, kw_only=True, tag="look"):
+    """Which model the process is to look for, and nothing else."""
+
+    look_for: str
+    cache: str | None
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, tag="listen"):
     """What the process is to do."""
 
     source: str
@@ -47,6 +59,10 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True, tag="heard"):
     seconds: float
 
 
+class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
+    """The model that was looked for is here."""
+
+
 class Said(msgspec.Struct, frozen=True, kw_only=True, tag="said"):
     """Something that is said."""
 
@@ -66,11 +82,17 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     """The end: without it, something is missing."""
 
 
+def transcriber_of(model: str = DEFAULT_MODEL) -> FasterWhisper:
+    """Return who listens with a model: a name, or a folder, which is found then wherever its worker was started."""
+    folder = Path(model).expanduser()
+    return FasterWhisper(model=str(folder.absolute()) if folder.is_dir() else model)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FasterWhisper:
     """A `Transcriber` by faster-whisper."""
 
-    model: str = "small"
+    model: str = DEFAULT_MODEL
     """A folder with a converted model, or a name: tiny, base, small, medium, large-v3, turbo, …"""
     device: str = "auto"
     """cpu, cuda or auto."""
@@ -93,13 +115,35 @@ class FasterWhisper:
         return f"faster-whisper {self.model} beam={self.beam} skip_silence={self.skip_silence}"
 
     def check(self) -> None:
-        """Raise `SPEECH_MISSING` when the package is not installed, or a model that is a folder is not there."""
-        if importlib.util.find_spec("faster_whisper") is None:
+        """Raise `SPEECH_MISSING` when the package or the model is not there. A model that may be fetched need not be."""
+        _package()
+        if Path(self.model).is_absolute() or Path(self.model).is_dir():
+            if not (Path(self.model) / "model.bin").is_file():
+                raise MediaError(SPEECH_MISSING, "there is no model in the folder that is set: it has no file model.bin")
+        elif not self.download:
+            self._look()
+
+    def _look(self) -> None:
+        """Have a process look into the cache, as the one that listens will: where that is, the library alone knows."""
+        search = Search(look_for=self.model, cache=None if self.cache is None else str(self.cache))
+        if search in _found:
+            return
+        hearing = _Hearing(lambda _: None)
+        try:
+            ended = child.run(_process(search), timeout=LOOK_WITHIN, stop=lambda: None, on_line=hearing.line)
+        except Late:
             raise MediaError(
-                SPEECH_MISSING, f"faster-whisper, which recognises speech, is not installed. Install it: {INSTALL}"
+                INTERNAL_TRANSIENT, f"looking for the model {self.model} took longer than {LOOK_WITHIN:g} s"
+            ) from None
+        if hearing.failed is not None:
+            raise MediaError(hearing.failed.code, hearing.failed.message, detail=ended.tail)
+        if not hearing.found:
+            raise MediaError(
+                INTERNAL_TRANSIENT,
+                f"the process that looks for the model {self.model} ended early (exit {ended.returncode})",
+                detail=ended.tail,
             )
-        if "/" in self.model and Path(self.model).is_absolute() and not (Path(self.model) / "model.bin").is_file():
-            raise MediaError(SPEECH_MISSING, "there is no model in the folder that is set: it has no file model.bin")
+        _found.add(search)
 
     def transcribe(
         self,
@@ -114,7 +158,7 @@ class FasterWhisper:
         Raises `MediaError`: `SPEECH_MISSING` when package or model are not there, `SPEECH_FAILED` when it gave up on this file,
         `INTERNAL_TRANSIENT` when its process died or took too long; and `Stopped`.
         """
-        self.check()
+        _package()
         order = Order(
             source=str(source),
             model=self.model,
@@ -128,9 +172,8 @@ class FasterWhisper:
             language=language,
         )
         hearing = _Hearing(on_progress)
-        command = [sys.executable, "-m", "holdfast_media.speech.whisper_process", msgspec.json.encode(order).decode()]
         try:
-            ended = child.run(command, timeout=self.timeout, stop=stop, on_line=hearing.line)
+            ended = child.run(_process(order), timeout=self.timeout, stop=stop, on_line=hearing.line)
         except Late:
             raise MediaError(
                 INTERNAL_TRANSIENT, f"speech recognition took longer than {self.timeout:g} s, and was ended"
@@ -146,6 +189,15 @@ class FasterWhisper:
         return Transcript(tuple(hearing.segments), hearing.language or language)
 
 
+def _package() -> None:
+    if importlib.util.find_spec("faster_whisper") is None:
+        raise MediaError(SPEECH_MISSING, f"faster-whisper, which recognises speech, is not installed. Install it: {INSTALL}")
+
+
+def _process(told: Order | Search) -> list[str]:
+    return [sys.executable, "-m", "holdfast_media.speech.whisper_process", msgspec.json.encode(told).decode()]
+
+
 class _Hearing:
     """Collects what the process tells."""
 
@@ -156,16 +208,19 @@ class _Hearing:
         self.language: str | None = None
         self.failed: Failed | None = None
         self.done = False
+        self.found = False
 
     def line(self, text: str) -> None:
         """Take a line; what is none of ours is the library's talk."""
         try:
-            told = msgspec.json.decode(text, type=Heard | Said | Failed | Done)
+            told = msgspec.json.decode(text, type=Heard | Found | Said | Failed | Done)
         except msgspec.MsgspecError:
             return
         match told:
             case Heard():
                 self.language, self._seconds = told.language, told.seconds
+            case Found():
+                self.found = True
             case Said():
                 self.segments.append(Segment(told.start, told.end, told.text))
                 if self._seconds > 0:

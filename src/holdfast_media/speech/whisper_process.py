@@ -4,22 +4,59 @@ from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast_media.errors import SPEECH_FAILED, SPEECH_MISSING
-from holdfast_media.speech.whisper import INSTALL, Done, Failed, Heard, Order, Said
+from holdfast_media.speech.whisper import INSTALL, Done, Failed, Found, Heard, Order, Said, Search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 def main(text: str) -> None:
-    """Do as ordered, and tell line by line what was heard."""
-    for told in recognise(msgspec.json.decode(text, type=Order)):
+    """Do as ordered, and tell line by line what was heard, or whether the model is here."""
+    order = msgspec.json.decode(text, type=Order | Search)
+    for told in look_for(order) if isinstance(order, Search) else recognise(order):
         sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
         sys.stdout.flush()
+
+
+def look_for(search: Search) -> Iterator[Found | Failed]:
+    """Look for a model where it would be loaded from, without asking the network."""
+    try:
+        from faster_whisper import download_model  # noqa: PLC0415  an extra, and slow to load
+    except ImportError as error:
+        yield _not_whole(error)
+        return
+    try:
+        folder = download_model(search.look_for, local_files_only=True, cache_dir=search.cache)
+    except ValueError as error:  # it has no model of that name, and says which it has
+        yield Failed(code=SPEECH_MISSING, message=f"there is no model {search.look_for}: {error}")
+        return
+    except Exception:  # noqa: BLE001  whatever a hub or a cache raises: the model is not there
+        folder = None
+    if folder is None or not (Path(folder) / "model.bin").is_file():
+        yield Failed(
+            code=SPEECH_MISSING,
+            message=f"the model {search.look_for} is not there, and nothing is fetched unasked. Fetch it once: "
+            f"{_fetch(search)}. Or name the folder of one",
+        )
+        return
+    yield Found()
+
+
+def _fetch(search: Search) -> str:
+    where = "" if search.cache is None else ", cache_dir=…"
+    return f"python -c \"from faster_whisper import download_model; download_model('{search.look_for}'{where})\""
+
+
+def _not_whole(error: ImportError) -> Failed:
+    return Failed(
+        code=SPEECH_MISSING, message=f"speech recognition is not installed whole ({error.name}). Install it: {INSTALL}"
+    )
 
 
 def recognise(order: Order) -> Iterator[Heard | Said | Failed | Done]:
@@ -28,9 +65,7 @@ def recognise(order: Order) -> Iterator[Heard | Said | Failed | Done]:
         import av  # noqa: PLC0415  comes with faster-whisper
         from faster_whisper import WhisperModel  # noqa: PLC0415  an extra, and slow to load
     except ImportError as error:
-        yield Failed(
-            code=SPEECH_MISSING, message=f"speech recognition is not installed whole ({error.name}). Install it: {INSTALL}"
-        )
+        yield _not_whole(error)
         return
     try:
         model: Any = WhisperModel(

@@ -140,8 +140,8 @@ class Storage(Protocol):
     def lend(self, key: str, *, on_progress: OnProgress | None = None) -> AbstractContextManager[Path]:
         """Return a context manager that gives the content as a local file, to be read and not changed.
 
-        A local folder gives its own file. Others download into a cache, resumed where an earlier download broke off and checked
-        by the SHA-256 (the size where that is not known); processes that share a cache folder share its files.
+        A local folder gives its own file, as it is. Others download into a cache, resumed where an earlier download broke off
+        and checked by the SHA-256 (the size where that is not known); processes that share a cache folder share its files.
         """
         ...
 

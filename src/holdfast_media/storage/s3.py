@@ -368,8 +368,7 @@ class _Upload:
 
     def _whole(self) -> None:
         data = self._path.read_bytes()
-        self._before_publish()
-        self._repeat("put_object", Body=data, **_sums_of(data, self._storage), **self._about, **self._unless_there)
+        self._publish("put_object", Body=data, **_sums_of(data, self._storage), **self._about, **self._unless_there)
         self._passing(len(data))
 
     def _in_parts(self) -> None:
@@ -398,8 +397,7 @@ class _Upload:
                     sent = self._repeat("upload_part", UploadId=upload, PartNumber=number, Body=data, **sums)
                     parts.append({"PartNumber": number, "ETag": sent["ETag"]} | _sums_in(sent))
                     self._passing(len(data))
-            self._before_publish()
-            self._repeat("complete_multipart_upload", UploadId=upload, MultipartUpload={"Parts": parts}, **self._unless_there)
+            self._publish("complete_multipart_upload", UploadId=upload, MultipartUpload={"Parts": parts}, **self._unless_there)
         except BaseException:
             with suppress(Exception):  # it may be gone already; `sweep` finds what is not
                 self._storage.ask("abort_multipart_upload", self._key, WRITE, UploadId=upload)
@@ -409,6 +407,15 @@ class _Upload:
         """Tell whether the completion happened whose answer was lost: the upload is gone then, too."""
         found = self._storage.head(self._key)
         return found is not None and found.sha256 == self._about["Metadata"]["sha256"]
+
+    def _publish(self, name: str, **arguments: Any) -> None:
+        """Make the request that publishes; what is to be asked before that is asked before every try."""
+
+        def once() -> None:
+            self._before_publish()
+            self._storage.ask(name, self._key, WRITE, **arguments)
+
+        self._storage.repeat(once)
 
     def _repeat(self, name: str, **arguments: Any) -> Any:
         return self._storage.repeat(lambda: self._storage.ask(name, self._key, WRITE, **arguments))

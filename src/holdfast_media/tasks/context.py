@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from holdfast import Aborted, Cancel, Fatal, HoldfastError, Retryable, StaleLease
+from holdfast import Aborted, Cancel, Fatal, HoldfastError, Reschedule, Retryable, StaleLease
+from holdfast_media.clip.scratch import own
 from holdfast_media.errors import DISK_FULL, INPUT_CHANGED, INPUT_MISSING, MediaError, Stopped
 from holdfast_media.ffmpeg import find_ffmpeg
 from holdfast_media.library import moves
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MARKER: Final = "package.json"
+LONGEST_REST: Final = 120.0
+"""Seconds that a job waits for room on the disk before it looks again, at most."""
 ROOMY: Final = 1.3
 """How much more room than the bit rate says is asked for: rate control is no promise."""
 
@@ -93,8 +96,12 @@ class Context:
         """
         home = self.settings.scratch / str(self.job.id)
         folder = home / str(self.job.attempt)
+        own(self.settings.scratch)
+        own(home)
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, mode=0o700)
+        if self.settings.cleanup_partial_on_failure:
+            remove_earlier(home, self.job.attempt)
+        folder.mkdir(parents=True, mode=0o700)  # an attempt that ends may have removed it again
         failed = True
         try:
             yield folder
@@ -108,26 +115,42 @@ class Context:
 
     @contextmanager
     def source(self, origin: Origin) -> Iterator[Path]:
-        """Lend the source; raises INPUT_CHANGED when it is not what was probed."""
+        """Lend the source; raises INPUT_CHANGED when it is not what was probed: before it is lent, and again when it is back.
+
+        So publish what was made of it after the block: inside nobody knows yet what it was made of.
+        """
         if origin.ref.key is not None:
-            with self.job.stage("fetch"), self.storage.lend(origin.ref.key) as path:
+            stored = self.storage.head(origin.ref.key)
+            if stored is not None and stored.sha256 is not None and f"{stored.size}-{stored.sha256}" != origin.identity:
+                raise changed()
+            with self.job.stage("fetch"), self.storage.lend(origin.ref.key) as path, self.watched(path, origin):
                 yield path
             return
         path = Path(origin.ref.path or "")
-        try:
-            found = path.stat()
-        except OSError as error:
-            raise MediaError(INPUT_MISSING, f"the source cannot be read: {error.strerror}.") from error
+        found = _status(path)
         same = found.st_size == origin.size and (
             found.st_mtime_ns == origin.modified or identity(path, stop=self.stop) == origin.identity
         )
         if not same:
-            raise MediaError(INPUT_CHANGED, "the source is not the file that was probed. Have it transcoded anew.")
-        yield path
+            raise changed()
+        with self.watched(path, origin):
+            yield path
+
+    @contextmanager
+    def watched(self, path: Path, origin: Origin) -> Iterator[None]:
+        """Raise INPUT_CHANGED at the end of the block when the file is not any more what was probed.
+
+        Where nothing has touched it its bytes need not be read again.
+        """
+        before = _status(path)
+        yield
+        after = _status(path)
+        if _marks(before) != _marks(after) and identity(path, stop=self.stop) != origin.identity:
+            raise changed()
 
     def check_room(self, needed: float, *, scratch: bool = True) -> None:
         """Raise DISK_FULL when what is about to be written would not fit, in the storage or in the scratch folder."""
-        self.settings.scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+        own(self.settings.scratch)
         wanted = int(needed) + self.settings.reserve
         places = [("storage", self.storage.free_bytes())]
         if scratch:
@@ -142,6 +165,22 @@ class Context:
                 )
 
 
+def changed() -> MediaError:
+    """Return what is raised when a source is not the file that was probed."""
+    return MediaError(INPUT_CHANGED, "the source is not the file that was probed. Have it transcoded anew.")
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise MediaError(INPUT_MISSING, f"the source cannot be read: {error.strerror}.") from error
+
+
+def _marks(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def free_bytes(folder: Path) -> int:
     """Return how many bytes fit into a folder. By itself, so that tests can have a full disk without filling one."""
     return shutil.disk_usage(folder).free
@@ -149,20 +188,21 @@ def free_bytes(folder: Path) -> int:
 
 @contextmanager
 def failing(context: Context, version_id: str) -> Iterator[None]:
-    """Move the version to failed when the job that drives it fails for good: under the fence, and before the job itself ends.
+    """Move the version to failed when the job that drives it fails for good: in the transaction that fails the job.
 
-    Whoever is killed in between is found by the sweep.
+    A job that is killed too often fails where no code of ours runs: that is found by the sweep.
     """
     job = context.job
     try:
         yield
     except Exception as error:
         last = isinstance(error, Fatal) or job.failures + 1 >= context.settings.attempts
-        if isinstance(error, (Cancel, Aborted, StaleLease)) or job.abort.is_set() or job.settled or not last:
+        if isinstance(error, (Cancel, Aborted, Reschedule, StaleLease)) or job.abort.is_set() or job.settled or not last:
             raise
         code = getattr(error, "code", type(error).__name__)
-        with context.transaction() as (_, on):
-            context.do(moves.fail(on, version_id, str(code), str(error), driving=str(job.id)))
+        with context.transaction() as (tx, on):
+            if context.do(moves.fail(on, version_id, str(code), str(error), driving=str(job.id))):
+                tx.fail(error)
         raise
 
 
@@ -180,13 +220,30 @@ def told(context: Context) -> Iterator[None]:
         context.job.abort.check()  # what was asked to stop did not fail
         if error.detail:
             context.job.log.warning("the end of what ffmpeg said:\n%s", error.detail)
+        if error.code == DISK_FULL:
+            raise _later(context, error.message) from error
         kind = Retryable if error.retryable else Fatal
         raise kind(error.message, code=error.code) from error
     except OSError as error:
         context.job.abort.check()
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise Retryable("there is no room left where it works. Make room; it is tried again.", code=DISK_FULL) from error
+            raise _later(context, "there is no room left where it works. Make room; it is tried again.") from error
         raise
+
+
+def _later(context: Context, message: str) -> Reschedule:
+    """Return what has a job wait for room: that is nobody's failure, and may take people longer than all attempts last."""
+    after = min(LONGEST_REST, context.settings.retry_after * 30)
+    context.job.log.warning("%s: %s", DISK_FULL, message)
+    context.job.progress(0, f"{DISK_FULL}: {message}")  # the grid shows it as long as it waits
+    return Reschedule(after=after)
+
+
+def remove_earlier(home: Path, attempt: int) -> None:
+    """Remove what attempts before this one have left of a job: whoever was killed could not do it."""
+    for one in home.iterdir() if home.is_dir() else ():
+        if one.name.isdecimal() and int(one.name) < attempt:
+            shutil.rmtree(one, ignore_errors=True)
 
 
 @contextmanager

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast_media.tasks.graph import Tasks
     from holdfast_media.transcode import Verdict
 
+CANCELED = "CANCELED"
+TRANSCRIBE = "transcribe"
 BAD_OUTPUT = frozenset({"OUTPUT_EMPTY", "OUTPUT_MISMATCH"})
 
 
@@ -48,7 +50,7 @@ def finalize(
             except MediaError as error:
                 if error.code not in BAD_OUTPUT:
                     raise
-                _drop(context, version)  # so that a retry makes them again; the chunks are checked one by one
+                _drop(context, version, version_plan)  # so that a retry makes them again; the chunks are checked one by one
                 return _failed(context, version, tasks, missing, why=(error.code, error.message))
             return _published(context, version, tasks, _result(version, version_plan, missing, verdict), missing, work=work)
 
@@ -65,14 +67,18 @@ def _missing(version: Version, look: Callable[[Sequence[str]], list[JobView | No
     ids = [one for one in jobs.waiting_first if one != jobs.finalize]
     views = dict(zip(ids, look(ids), strict=True))
     found: dict[str, tuple[str, str]] = {}
-    for name, job_id in ((masters.AUDIO, jobs.audio), ("transcribe", jobs.transcribe)):
+    for name, job_id in ((masters.AUDIO, jobs.audio), (TRANSCRIBE, jobs.transcribe)):
         if job_id is not None and not _succeeded(views[job_id]):
             found[name] = _why(views[job_id])
     ready = {one.name for one in version.qualities if one.state is QualityState.READY}
     for name, package in jobs.package.items():
         if name not in ready:
-            before = [views[one] for one in jobs.encode.get(name, ()) if not _succeeded(views[one])]
-            found[name] = _why(before[0]) if before else found.get(masters.AUDIO) or _why(views[package])
+            chunks = [views[one] for one in jobs.encode.get(name, ())]
+            failed = [_why(one) for one in chunks if one is None or one.state is State.FAILED]
+            canceled = [_why(one) for one in chunks if one is not None and one.state is State.CANCELED]
+            sound = [found[masters.AUDIO]] if masters.AUDIO in found else []
+            # some may still run: they were given up because another one had failed, and that one is the reason
+            found[name] = [*failed, *sound, *canceled, _why(views[package])][0]
     return found
 
 
@@ -92,10 +98,11 @@ def _fatal(version: Version, version_plan: VersionPlan, missing: dict[str, tuple
     """Return why the version as a whole has failed; `None`: it has not."""
     if masters.AUDIO in missing:
         return missing[masters.AUDIO][0], f"the sound: {missing['audio'][1]}"
-    for one in version.qualities:
-        if one.name in missing and one.required:
-            code, message = missing[one.name]
-            return code, f"{one.name}: {message}"
+    required = [one.name for one in version.qualities if one.required and one.name in missing]
+    # the one that failed before those that were given up for it
+    for name in sorted(required, key=lambda one: missing[one][0] == CANCELED):
+        code, message = missing[name]
+        return code, f"{name}: {message}"
     if version_plan.plan.renditions and all(one.name in missing for one in version.qualities):
         name = next(iter(missing))
         return missing[name][0], f"no quality came about. {name}: {missing[name][1]}"
@@ -177,8 +184,11 @@ def _result(version: Version, version_plan: VersionPlan, missing: dict[str, tupl
     results = [one.result or {} for one in version.qualities if one.name not in missing]
     pictures = version_plan.pictures
     prefix = version_plan.pictures_folder or ""
+    code, message = missing.get(TRANSCRIBE, (None, None))
     return FinalResult(
         state="ready",
+        code=code,
+        message=None if message is None else f"no subtitles: {message}",
         master=layout.version_master(version.video_id, version.number),
         frames=verdict.frames,
         seconds=verdict.seconds,
@@ -189,14 +199,20 @@ def _result(version: Version, version_plan: VersionPlan, missing: dict[str, tupl
         redone=sum(one.get("redone", 0) for one in results),
         qualities=tuple(one.name for one in version.qualities if one.name not in missing),
         failed=tuple(missing),
-        captions=version_plan.captions if "transcribe" not in missing else None,
+        captions=version_plan.captions_before
+        if version_plan.captions is None or TRANSCRIBE in missing
+        else version_plan.captions,
         poster=None if pictures is None else prefix + pictures.poster,
         track=None if pictures is None else prefix + pictures.track,
     )
 
 
-def _drop(context: Context, version: Version) -> None:
-    for folder, _ in masters.packages(version).values():
+def _drop(context: Context, version: Version, version_plan: VersionPlan) -> None:
+    """Take out of use what this version would play, the sound too, so that a retry makes it; what another one plays stays."""
+    with context.transaction() as (_, on):
+        others = [one for one in context.do(moves.versions(on, version.video_id)) if one.id != version.id]
+    kept = {folder for one in others if one.plan is not None for folder in msgspec.convert(one.plan, VersionPlan).folders}
+    for folder in sorted(version_plan.folders - kept - {version_plan.pictures_folder}):
         drop_package(context.storage, folder)
 
 

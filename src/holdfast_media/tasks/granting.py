@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FIELDS: Final = {
-    "media.encode": grants_by_fields(reads=("work.origin.ref.key",), writes=("work.key",)),
+    "media.encode": grants_by_fields(
+        reads=("work.origin.ref.key",), writes=("work.key", "work.note", "work.twins.key", "work.twins.note")
+    ),
     "media.audio": grants_by_fields(reads=("work.origin.ref.key",), writes=("work.key", "work.folder")),
     "media.transcribe": grants_by_fields(reads=("origin.ref.key",), writes=("key",)),
 }

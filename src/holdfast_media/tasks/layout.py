@@ -7,6 +7,7 @@ videos/<id>/audio-<recipe>/          those of the sound
 videos/<id>/pictures-<recipe>/       poster, sprite sheets and their track
 videos/<id>/captions-<recipe>.vtt    what is said
 videos/<id>/chunks/<recipe>.mp4      encoded chunks; gone once they are packaged and published
+videos/<id>/chunks/<recipe>.json     what encoded each; likewise
 videos/<id>/sound/<recipe>.mp4       the encoded sound; likewise
 videos/<id>/source/<identity>        the source, where it was copied
 uploads/<id>                         a source that somebody has sent; it goes with its video
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 
 UPLOADS = "uploads/"
 """Where sources are that people have sent."""
+VIDEOS = "videos/"
+"""Where everything of videos is."""
 SHORT = 16
 """Digits of a recipe in the name of a folder."""
 
 
 def home(video_id: str) -> str:
     """Return the prefix of everything of a video."""
-    return f"videos/{video_id}/"
+    return f"{VIDEOS}{video_id}/"
 
 
 def stable_master(video_id: str) -> str:
@@ -45,6 +48,11 @@ def version_master(video_id: str, number: int) -> str:
 def chunk(video_id: str, recipe: str) -> str:
     """Return the key of an encoded chunk."""
     return f"{home(video_id)}chunks/{recipe}.mp4"
+
+
+def note(chunk: str) -> str:
+    """Return the key of what is said about a chunk."""
+    return f"{chunk.removesuffix('.mp4')}.json"
 
 
 def sound(video_id: str, recipe: str) -> str:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast import Cancel
+from holdfast import Cancel, Reschedule
 from holdfast_media.errors import INPUT_MISSING, LADDER_INVALID, MediaError
-from holdfast_media.ladder import Ladder, choose, default_ladder, load_ladder
+from holdfast_media.ladder import Ladder, choose, ladder_of
 from holdfast_media.library import SourceRef, moves
+from holdfast_media.library.looking import ENDED
 from holdfast_media.source import Facts, check, identity, probe
-from holdfast_media.tasks import layout
+from holdfast_media.tasks import layout, tidymark
+from holdfast_media.tasks.artifacts import intact_package
 from holdfast_media.tasks.context import ROOMY, Context, failing, told
 from holdfast_media.tasks.graph import Calls
 from holdfast_media.tasks.work import Making, Origin, Taken, VersionPlan
@@ -31,32 +33,44 @@ from holdfast_media.transcode import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from holdfast import JobView
     from holdfast_media.ladder import Rendition
     from holdfast_media.library import Version, Video
     from holdfast_media.speech.transcript import Transcriber
     from holdfast_media.tasks.graph import Tasks
 
 
-def prepare(context: Context, version_id: str, tasks: Tasks, transcriber: Transcriber | None) -> dict[str, Any]:
+def prepare(
+    context: Context,
+    version_id: str,
+    tasks: Tasks,
+    transcriber: Transcriber | None,
+    cancel: Callable[[Sequence[str]], list[JobView | None]],
+) -> dict[str, Any]:
     """Find out what the source is, plan, and enqueue all jobs in the transaction that completes this one."""
     with failing(context, version_id), told(context):
         with context.transaction() as (_, on):
             version = context.do(moves.start(on, version_id, str(context.job.id)))
             video = None if version is None else context.do(moves.locked(on, version.video_id))
             others = () if version is None else context.do(moves.versions(on, version.video_id))
+            tidied = version is not None and context.do(tidymark.held(on, version.video_id))
         if version is None or video is None:
             raise Cancel("the video was deleted, or this version is not wanted any more")
+        if tidied:  # what is found there now may be gone in a moment
+            raise Reschedule(after=1)
+        # jobs of a try before this one: nobody needs them, and whoever deletes the video must still find those that run
+        before = [str(one.id) for one in cancel(version.jobs.before) if one is not None and one.state not in ENDED]
         published = next((one for one in others if one.id == video.published), None)
         with _source(context, video) as (path, ref):
             origin = _origin(context, path, ref)
-            facts = _facts(context, path)
+            facts = _facts(context, path, origin)
             speech = None if transcriber is None else transcriber.recipe
             version_plan = _planned(context, version, facts, origin, published=published, speech=speech)
             context.check_room(_needed(version_plan), scratch=False)  # its jobs work on one chunk at a time
             version_plan = _with_pictures(context, path, version_plan)
-        return _handed_out(context, version, version_plan, facts, tasks)
+        return _handed_out(context, version, version_plan, facts, tasks, before=before)
 
 
 # --- the source -----------------------------------------------------------------------------------------------------------
@@ -104,24 +118,26 @@ def _identity(context: Context, path: Path) -> str:
     return value
 
 
-def _facts(context: Context, path: Path) -> Facts:
+def _facts(context: Context, path: Path, origin: Origin) -> Facts:
+    """Return what is known of the source; what an attempt before this one found out counts for the same bytes alone."""
     known = context.job.data("probe")
-    if known is not None:
-        facts = msgspec.convert(known, Facts)
+    if isinstance(known, dict) and known.get("identity") == origin.identity:
+        facts = msgspec.convert(known["facts"], Facts)
     else:
         with context.job.stage("probe"):
             context.job.progress(5)
-            facts = probe(path, stop=context.stop)
-        context.job.checkpoint("probe", data=facts)
-    if not context.job.done("check"):
-        with context.job.stage("check"):
+            with context.watched(path, origin):
+                facts = probe(path, stop=context.stop)
+        context.job.checkpoint("probe", data={"identity": origin.identity, "facts": msgspec.to_builtins(facts)})
+    if context.job.data("check") != origin.identity:
+        with context.job.stage("check"), context.watched(path, origin):
             check(
                 path,
                 facts,
                 on_progress=lambda share: context.job.progress(10 + 60 * share),
                 stop=context.stop,
             )
-        context.job.checkpoint("check")
+        context.job.checkpoint("check", data=origin.identity)
     return facts
 
 
@@ -133,11 +149,12 @@ def _planned(
 ) -> VersionPlan:
     """Return all that is to be done; `speech` is the recipe of who writes down what is said, if anybody does."""
     asked, settings = version.asked, context.settings
-    renditions = choose(facts, ladder_of(asked.ladder or settings.ladder))
+    ladder = Ladder(rungs=asked.rungs) if asked.rungs else ladder_of(asked.ladder or settings.ladder)
+    renditions = choose(facts, ladder)
     laid_out = plan(
         facts,
         renditions,
-        chunk_seconds=max(1, round(asked.chunk_seconds or settings.chunk_seconds)),
+        chunk_seconds=max(1, round(settings.chunk_seconds if asked.chunk_seconds is None else asked.chunk_seconds)),
         segment_seconds=settings.segment_seconds,
     )
     salt = f"{version.id}" if asked.fresh else ""
@@ -145,7 +162,12 @@ def _planned(
     def salted(text: str) -> str:
         return hashlib.sha256(f"{text} {salt}".encode()).hexdigest() if salt else text
 
-    taken = _taken(asked.qualities, renditions, published, origin, laid_out)
+    def folder_of(rendition: Rendition) -> str:
+        return layout.folder(version.video_id, rendition.name, salted(package_recipe(laid_out, rendition, origin.identity)))
+
+    taken = _taken(context, asked.qualities, published, origin=origin, laid_out=laid_out)
+    names = {one.rendition.name for one in taken}
+    taken += _found(context, {folder_of(one): one for one in renditions if one.name not in names})
     names = {one.rendition.name for one in taken}
     making = tuple(
         Making(
@@ -154,40 +176,65 @@ def _planned(
                 layout.chunk(version.video_id, salted(recipe(laid_out, one, chunk, origin.identity)))
                 for chunk in laid_out.chunks
             ),
-            folder=layout.folder(version.video_id, one.name, salted(package_recipe(laid_out, one, origin.identity))),
+            folder=folder_of(one),
         )
         for one in renditions
         if one.name not in names
     )
     sound = None if laid_out.audio is None else salted(audio_recipe(laid_out, origin.identity))
     captions = None
-    if asked.transcribe and speech is not None and laid_out.audio is not None:
-        digest = hashlib.sha256(f"{origin.identity} {speech} {salt}".encode()).hexdigest()
+    if asked.transcribe and laid_out.audio is not None:
+        # nobody transcribes on this worker: perhaps on the one that takes the job, and if not, that says NO_TRANSCRIBER
+        by = speech or f"whoever {version.id}"
+        digest = hashlib.sha256(f"{origin.identity} {by} {salt}".encode()).hexdigest()
         captions = layout.captions(version.video_id, digest)
     return VersionPlan(
         origin=origin,
         plan=laid_out,
+        rungs=ladder.rungs,
         making=making,
         taken=taken,
         sound=None if sound is None else layout.sound(version.video_id, sound),
         audio_folder=None if sound is None else layout.folder(version.video_id, "audio", sound),
         pictures_folder=_pictures_folder(context, version.video_id, laid_out, origin),
         captions=captions,
+        captions_before=_captions_before(published, origin),
     )
 
 
-def ladder_of(name: str) -> Ladder:
-    """Return the ladder of a name or file."""
-    return default_ladder() if name == "default" else load_ladder(Path(name).expanduser())
+def _captions_before(published: Version | None, origin: Origin) -> str | None:
+    """Return what was written down of the same source: that stays true, however the pictures are encoded."""
+    if published is None or published.plan is None or published.result is None:
+        return None
+    if msgspec.convert(published.plan, VersionPlan).origin.identity != origin.identity:
+        return None
+    found: str | None = published.result.get("captions")
+    return found
+
+
+def _found(context: Context, folders: Mapping[str, Rendition]) -> tuple[Taken, ...]:
+    """Return the qualities that are there, intact and of the same recipe: of these no chunk need be encoded."""
+    markers = ((rendition, folder, intact_package(context, folder)) for folder, rendition in folders.items())
+    return tuple(
+        Taken(rendition=rendition, folder=folder, facts=marker.facts, encoder=marker.encoder)
+        for rendition, folder, marker in markers
+        if marker is not None
+    )
 
 
 def _taken(
-    wanted: Sequence[str] | None, renditions: Sequence[Rendition], published: Version | None, origin: Origin, laid_out: Plan
+    context: Context,
+    wanted: Sequence[str] | None,
+    published: Version | None,
+    *,
+    origin: Origin,
+    laid_out: Plan,
 ) -> tuple[Taken, ...]:
     """Return the qualities that are not to be made anew, as the published version has them."""
     if wanted is None or published is None or published.plan is None:
         return ()
     before = msgspec.convert(published.plan, VersionPlan)
+    renditions = laid_out.renditions
     names = {one.name for one in renditions}
     if unknown := sorted(set(wanted) - names):
         raise MediaError(
@@ -204,7 +251,8 @@ def _taken(
     taken = []
     for rendition in rest:
         result = ready.get(rendition.name)
-        if result is not None:
+        # one that is damaged is made again, though nobody asked for it: the version could not be published with it
+        if result is not None and intact_package(context, result["folder"]) is not None:
             taken.append(
                 Taken(
                     rendition=rendition,
@@ -224,7 +272,7 @@ def _needed(version_plan: VersionPlan) -> float:
     seconds = version_plan.plan.seconds
     video = sum(one.rendition.video_kbps for one in version_plan.making)
     sound = version_plan.plan.audio_kbps if version_plan.sound is not None else 0
-    return (video + sound) * 125 * seconds * ROOMY
+    return 2 * (video + sound) * 125 * seconds * ROOMY
 
 
 # --- the pictures ---------------------------------------------------------------------------------------------------------
@@ -242,18 +290,18 @@ def _with_pictures(context: Context, source: Path, version_plan: VersionPlan) ->
     if prefix is None:
         return version_plan
     key = f"{prefix}pictures.json"
-    if context.storage.head(key) is not None:
-        with context.storage.open(key) as file:
-            return msgspec.structs.replace(version_plan, pictures=msgspec.json.decode(file.read(), type=PictureFacts))
+    if (known := _pictures_found(context, prefix, key)) is not None:
+        return msgspec.structs.replace(version_plan, pictures=known)
     with context.scratch() as folder, context.job.stage("pictures"):
-        facts = pictures(
-            source,
-            version_plan.plan,
-            folder,
-            on_progress=lambda share: context.job.progress(70 + 25 * share),
-            stop=context.stop,
-            ffmpeg=context.ffmpeg,
-        )
+        with context.watched(source, version_plan.origin):
+            facts = pictures(
+                source,
+                version_plan.plan,
+                folder,
+                on_progress=lambda share: context.job.progress(70 + 25 * share),
+                stop=context.stop,
+                ffmpeg=context.ffmpeg,
+            )
         for name in facts.files:
             context.storage.put(f"{prefix}{name}", folder / name, overwrite=True)
         listing = folder / "pictures.json"
@@ -262,12 +310,34 @@ def _with_pictures(context: Context, source: Path, version_plan: VersionPlan) ->
     return msgspec.structs.replace(version_plan, pictures=facts)
 
 
+def _pictures_found(context: Context, prefix: str, key: str) -> PictureFacts | None:
+    """Return the pictures that are there, when each of them is what was published."""
+    if context.storage.head(key) is None:
+        return None
+    try:
+        with context.storage.open(key) as file:
+            facts = msgspec.json.decode(file.read(), type=PictureFacts)
+    except msgspec.MsgspecError:
+        return None
+    return facts if all(context.storage.check(f"{prefix}{name}") for name in facts.files) else None
+
+
 # --- handing out ----------------------------------------------------------------------------------------------------------
 
 
-def _handed_out(context: Context, version: Version, version_plan: VersionPlan, facts: Facts, tasks: Tasks) -> dict[str, Any]:
+def _handed_out(
+    context: Context, version: Version, version_plan: VersionPlan, facts: Facts, tasks: Tasks, *, before: Sequence[str]
+) -> dict[str, Any]:
     """Enqueue every job and write the plan down, in the transaction that completes this job: all of it, or nothing."""
-    calls = Calls(tasks, version.video_id, version.id, version_plan, prepare=str(context.job.id))
+    calls = Calls(
+        tasks,
+        version.video_id,
+        version.id,
+        version_plan,
+        prepare=str(context.job.id),
+        before=before,
+        together=context.settings.together,
+    )
     qualities = [(one.name, one.required, _shown(one)) for one in version_plan.plan.renditions]
     with context.transaction() as (tx, on):
         done = context.do(

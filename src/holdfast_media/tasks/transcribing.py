@@ -17,15 +17,20 @@ if TYPE_CHECKING:
 def transcribe(context: Context, origin: Origin, key: str, transcriber: Transcriber | None) -> str:
     """Write down what is said and publish it, or find it published; returns its key."""
     if transcriber is None:
-        raise Fatal("this worker has nobody who transcribes: give Media(transcriber=…)", code="NO_TRANSCRIBER")
+        raise Fatal(
+            "the worker has nobody who writes down what is said. Give it a model (--model, HOLDFAST_MEDIA_SPEECH_MODEL) or "
+            "Media(transcriber=…), and have it transcoded anew with transcription",
+            code="NO_TRANSCRIBER",
+        )
     with told(context):
         if intact(context, key) is not None:
             return key
         transcriber.check()
-        with context.scratch() as folder, context.source(origin) as source, context.job.stage("transcribe"):
-            found = transcriber.transcribe(
-                source, language=None, on_progress=lambda share: context.job.progress(95 * share), stop=context.stop
-            )
+        with context.scratch() as folder:
+            with context.source(origin) as source, context.job.stage("transcribe"):
+                found = transcriber.transcribe(
+                    source, language=None, on_progress=lambda share: context.job.progress(95 * share), stop=context.stop
+                )
             path = folder / "captions.vtt"
             path.write_text(webvtt.write(found.segments, language=found.language), encoding="utf-8")
             context.storage.put(key, path)

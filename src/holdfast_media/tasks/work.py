@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast_media.ladder import Rendition
+from holdfast_media.ladder import Rendition, Rung
 from holdfast_media.library import SourceRef
 from holdfast_media.transcode import Chunk, PackageFacts, PictureFacts, Plan
 
@@ -30,7 +30,7 @@ class Making(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """One quality that is taken over from the version before."""
+    """One quality that is taken over: from the version before, or because it is there, intact and of the same recipe."""
 
     rendition: Rendition
     folder: str
@@ -44,6 +44,8 @@ class VersionPlan(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin
     plan: Plan
     """With all renditions, those that are taken over too."""
+    rungs: tuple[Rung, ...] = ()
+    """The ladder that they were chosen from, for who has some of them made anew."""
     making: tuple[Making, ...]
     taken: tuple[Taken, ...] = ()
     sound: str | None = None
@@ -52,11 +54,27 @@ class VersionPlan(msgspec.Struct, frozen=True, kw_only=True):
     pictures_folder: str | None = None
     pictures: PictureFacts | None = None
     captions: str | None = None
-    """The key of what is said, as WebVTT."""
+    """The key of what is to be written down of what is said, as WebVTT."""
+    captions_before: str | None = None
+    """The key of what was written down for the version before, of the same source."""
+
+    @property
+    def folders(self) -> set[str]:
+        """The prefixes of all packages and of the pictures."""
+        found = {one.folder for one in self.making} | {one.folder for one in self.taken}
+        return found | {one for one in (self.audio_folder, self.pictures_folder) if one is not None}
 
     def making_of(self, name: str) -> Making:
         """Return the quality of this name."""
         return next(one for one in self.making if one.rendition.name == name)
+
+
+class Twin(msgspec.Struct, frozen=True, kw_only=True):
+    """The same chunk in another quality."""
+
+    rendition: Rendition
+    key: str
+    note: str
 
 
 class EncodeWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,10 +84,24 @@ class EncodeWork(msgspec.Struct, frozen=True, kw_only=True):
     version_id: str
     origin: Origin
     plan: Plan
-    """With this rendition and this chunk alone."""
+    """With this chunk alone, in this rendition and in those of its twins."""
     rendition: Rendition
     chunk: Chunk
     key: str
+    note: str
+    """The key of what is said about it: what encoded it."""
+    twins: tuple[Twin, ...] = ()
+    """What is encoded along with it, for the source is decoded once then. Each has a job of its own, which comes after this."""
+    begun: int = 0
+    """How often jobs before this one have begun to encode it: what those have made was lost."""
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """Lies beside a chunk: what really encoded it, for those who use it again."""
+
+    sha256: str
+    """Of the chunk that it is about."""
+    encoder: str
 
 
 class EncodeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,12 +112,16 @@ class EncodeResult(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     sha256: str
     encoder: str
-    """What really encoded it; empty where it was there before."""
+    """What really encoded it; empty where nobody knows."""
     seconds: float = 0.0
     """Of wall time that encoding took."""
     reused: bool = False
-    attempt: int = 1
-    """The attempt that did it: all before it were lost."""
+    begun: int = 1
+    """How often ffmpeg was begun for it: all but the last time in vain. Attempts that came to nothing before do not count."""
+    along: tuple[str, ...] = ()
+    """The keys of twins that were encoded along with it."""
+    made_along: bool = False
+    """Whether it is such a twin: the encode that made it is that of another job, which accounts for it."""
 
 
 class AudioWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +141,8 @@ class AudioResult(msgspec.Struct, frozen=True, kw_only=True):
 
     facts: PackageFacts
     reused: bool = False
-    attempt: int = 1
+    begun: int = 1
+    """How often ffmpeg was begun for it."""
 
 
 class PackageResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +156,7 @@ class PackageResult(msgspec.Struct, frozen=True, kw_only=True):
     chunks: int
     reused: int
     redone: int
-    """Chunks that took more than one attempt."""
+    """Encodes that were begun more than once; what was made along with another quality counts there."""
 
 
 class FinalResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +165,7 @@ class FinalResult(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     code: str | None = None
     message: str | None = None
+    """Why it failed; of one that is ready: why it has no subtitles, though they were asked for."""
     master: str | None = None
     """The key of the version's own master playlist."""
     frames: int = 0
@@ -151,4 +189,6 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
 
     facts: PackageFacts
     sizes: dict[str, int]
+    sums: dict[str, str] = {}
+    """The SHA-256 of each file."""
     encoder: str = ""

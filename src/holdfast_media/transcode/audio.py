@@ -6,8 +6,8 @@ import time
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from holdfast_media.errors import OUTPUT_EMPTY, OUTPUT_MISMATCH, PLAN_INVALID, MediaError
-from holdfast_media.ffmpeg.limits import time_limit
+from holdfast_media.errors import ENCODE_FAILED, INPUT_DAMAGED, OUTPUT_EMPTY, OUTPUT_MISMATCH, PLAN_INVALID, MediaError
+from holdfast_media.ffmpeg.limits import memory_limit, time_limit
 from holdfast_media.ffmpeg.run import run
 from holdfast_media.transcode.boxes import Broken, read_movie
 from holdfast_media.transcode.facts import ChunkFacts
@@ -26,6 +26,11 @@ PRIMING: Final = 1024
 """Samples that the encoder puts before the sound: one packet."""
 _ENCODER: Final = "aac"
 _FRAGMENT_MICROSECONDS: Final = 10_000_000
+_MOST_LOST: Final = 0.001
+_FEW: Final = 3
+"""Packets that may be lost however short the sound is: one that was cut off at either end, and one that leans on it."""
+_TOO_MUCH_LOST: Final = ("Decode error rate", "-1145393733")
+"""How ffmpeg says that more packets did not decode than it was told to bear: in words, and as a number that stands for none."""
 
 
 def encode_audio(
@@ -33,7 +38,7 @@ def encode_audio(
     plan: Plan,
     target: Path,
     *,
-    on_progress: Callable[[float], None] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], str | None] | None = None,
     ffmpeg: Path | None = None,
     stall_after: float = 60.0,
@@ -41,34 +46,36 @@ def encode_audio(
 ) -> ChunkFacts:
     """Encode the sound of `plan.audio` as stereo AAC into the file `target` (`….mp4`), on the clock of the picture.
 
-    It begins with the first frame and is as long as the picture: sound outside that is cut, and where there is none, there is
-    silence. A packet that does not decode is silence too, for most sound begins or ends with one. Call it only for a plan with
-    `audio`. Raises as `encode_chunk` does.
+    It begins with the first frame, and lasts as long as the picture or longer (`plan.sound_seconds`); where there is none,
+    there is silence. A packet that does not decode is silence too, for most sound begins or ends with one; more than a few of
+    them are INPUT_DAMAGED. Call it only for a plan with `audio`. Raises as `encode_chunk` does.
     """
     sound = plan.audio
     if sound is None:
         raise MediaError(PLAN_INVALID, "the plan has no sound, so there is nothing to encode.")
     begun = time.monotonic()
-
-    def tell(progress: Progress) -> None:
-        if on_progress is not None:
-            on_progress(progress.fraction)
-
     with work_file(target) as work:
-        run(
-            [*_arguments(source, plan, sound), "-y", f"file:{work.absolute()}"],
-            ffmpeg=ffmpeg,
-            duration=plan.seconds,
-            on_progress=tell,
-            stop=stop,
-            timeout=time_limit(plan.seconds) if timeout is None else timeout,
-            stall_after=stall_after,
-            scratch=target.absolute().parent,
-            hidden=(source.absolute(),),
-        )
+        try:
+            run(
+                [*_arguments(source, plan, sound), "-y", f"file:{work.absolute()}"],
+                ffmpeg=ffmpeg,
+                duration=plan.sound_seconds,
+                on_progress=on_progress,
+                stop=stop,
+                timeout=time_limit(plan.sound_seconds) if timeout is None else timeout,
+                stall_after=stall_after,
+                memory=memory_limit(0.0 if plan.video is None else plan.video.frame_bytes),
+                scratch=target.absolute().parent,
+                hidden=(source.absolute(),),
+            )
+        except MediaError as error:
+            if error.code == ENCODE_FAILED and any(words in error.detail for words in _TOO_MUCH_LOST):
+                message = "more of the sound does not decode than the few packets that a cut leaves. Upload it again."
+                raise MediaError(INPUT_DAMAGED, message, detail=error.detail) from error
+            raise
         packets, seconds = _measured(work)
-        if abs(seconds - plan.seconds) > 2 * PRIMING / RATE:
-            message = f"the sound is {seconds:.2f} s long and the source {plan.seconds:.2f} s."
+        if abs(seconds - plan.sound_seconds) > 2 * PRIMING / RATE:
+            message = f"the sound is {seconds:.2f} s long and that of the source {plan.sound_seconds:.2f} s."
             raise MediaError(OUTPUT_MISMATCH, message)
     size, sha256 = digest(target)
     return ChunkFacts(frames=packets, bytes=size, sha256=sha256, encoder=_ENCODER, seconds=time.monotonic() - begun)
@@ -83,8 +90,10 @@ def _arguments(source: Path, plan: Plan, sound: AudioFacts) -> list[str]:
         filters = [f"asetpts=PTS-({start:.9f})/TB"]
     # async=1 fills gaps with silence and never stretches; first_pts=0 cuts or fills the beginning
     filters += [f"aresample={RATE}:async=1:first_pts=0", f"aformat=sample_rates={RATE}:channel_layouts=stereo"]
-    filters += [f"apad=whole_dur={plan.seconds:.6f}", f"atrim=end={plan.seconds:.6f}"]
+    filters += [f"apad=whole_dur={plan.sound_seconds:.6f}", f"atrim=end={plan.sound_seconds:.6f}"]
     return [
+        # of the whole program, and without it ffmpeg goes on with two thirds of the sound lost
+        *("-max_error_rate", f"{_bearable(sound):.6f}"),
         *reading(source, plan, *before),
         *("-map", f"0:{sound.index}", "-vn", "-sn", "-dn", "-map_metadata", "-1", "-map_chapters", "-1"),
         *(
@@ -101,6 +110,11 @@ def _arguments(source: Path, plan: Plan, sound: AudioFacts) -> list[str]:
         ),
         *("-movflags", FRAGMENTS, "-frag_duration", str(_FRAGMENT_MICROSECONDS), "-f", "mp4"),
     ]
+
+
+def _bearable(sound: AudioFacts) -> float:
+    """Return the share of packets that may be lost."""
+    return min(max(_MOST_LOST, _FEW / sound.packets if sound.packets else 0.01), 0.5)
 
 
 def _measured(path: Path) -> tuple[int, float]:

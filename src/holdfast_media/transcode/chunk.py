@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast_media.errors import (
     ENCODE_FAILED,
+    ENCODE_KILLED,
+    ENCODE_STALLED,
+    ENCODE_TIMEOUT,
     FFMPEG_UNSUITABLE,
     INPUT_DAMAGED,
     OUTPUT_EMPTY,
@@ -16,8 +19,8 @@ from holdfast_media.errors import (
     PLAN_INVALID,
     MediaError,
 )
-from holdfast_media.ffmpeg.encoders import SOFTWARE, Encoder, choose_encoder
-from holdfast_media.ffmpeg.limits import time_limit
+from holdfast_media.ffmpeg.encoders import SOFTWARE, Encoder, choose_encoder, doubt
+from holdfast_media.ffmpeg.limits import memory_limit, time_limit
 from holdfast_media.ffmpeg.run import run
 from holdfast_media.transcode.boxes import Broken, read_movie
 from holdfast_media.transcode.facts import ChunkFacts
@@ -35,6 +38,13 @@ if TYPE_CHECKING:
 
 _OF_THE_INPUT: Final = ("Invalid data found", "ecod", "corrupt", "rror reading", "runcat", "End of file")
 """Words by which ffmpeg complains about what it reads: decoding, Decoder, truncated…"""
+_OF_THE_HARDWARE: Final = frozenset(
+    {
+        *(ENCODE_FAILED, ENCODE_KILLED, ENCODE_STALLED, ENCODE_TIMEOUT, FFMPEG_UNSUITABLE, OUTPUT_EMPTY, OUTPUT_MISMATCH),
+        INPUT_DAMAGED,  # a piece of hardware that drops frames looks like that; libx264 knows better
+    }
+)
+"""What may be the fault of a piece of hardware or its driver."""
 
 
 def encode_chunk(
@@ -45,7 +55,7 @@ def encode_chunk(
     target: Path,
     *,
     encoder: str = "auto",
-    on_progress: Callable[[float], None] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], str | None] | None = None,
     ffmpeg: Path | None = None,
     threads: int = 0,
@@ -55,8 +65,9 @@ def encode_chunk(
     """Encode the frames of the chunk into the file `target` (`….mp4`) and return what it holds.
 
     The file is complete when this returns, on disk and with as many frames as the chunk has: each frame of the source is in
-    exactly one chunk. `on_progress` gets 0 to 1. A hardware encoder that fails gives way to libx264. Raises `Stopped`,
-    `MediaError`: INPUT_DAMAGED, OUTPUT_EMPTY, OUTPUT_MISMATCH and what `run` raises; nothing is left at `target` then.
+    exactly one chunk. `timeout` is for writing it; reading up to it may take as long again as that stretch is. A hardware
+    encoder that fails, stalls or dies gives way to libx264. Raises `Stopped`, `MediaError`: INPUT_DAMAGED, OUTPUT_EMPTY,
+    OUTPUT_MISMATCH and what `run` raises; nothing is left at `target` then.
     """
     (facts,) = encode_chunks(
         source,
@@ -83,7 +94,7 @@ def encode_chunks(
     targets: Sequence[Path],
     *,
     encoder: str = "auto",
-    on_progress: Callable[[float], None] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], str | None] | None = None,
     ffmpeg: Path | None = None,
     threads: int = 0,
@@ -101,25 +112,24 @@ def encode_chunks(
     begun = time.monotonic()
     limit = sum(time_limit(chunk.seconds, one.time_factor) for one in renditions) if timeout is None else timeout
 
-    def tell(progress: Progress) -> None:
-        if on_progress is not None:
-            on_progress(progress.fraction)
-
     def attempt(with_encoder: Encoder, works: Sequence[Path], *, seek: bool) -> int:
         arguments = _reading(plan, video, chunk, with_encoder, source=source, seek=seek, threads=threads)
         arguments += ["-filter_complex", _graph(video, renditions, chunk, with_encoder)]
         for number, (rendition, work) in enumerate(zip(renditions, works, strict=True)):
             arguments += ["-map", f"[out{number}]", *_writing(plan, rendition, chunk, with_encoder, threads=threads)]
             arguments += ["-y", f"file:{work.absolute()}"]
+        lead = _lead(video, chunk, seek=seek)
         run(
             arguments,
             ffmpeg=ffmpeg,
             duration=chunk.seconds,
             offset=float(chunk.start),
-            on_progress=tell,
+            on_progress=on_progress,
             stop=stop,
-            timeout=limit,
-            stall_after=stall_after if seek or chunk.index == 0 else limit,  # reading up to the chunk writes nothing
+            timeout=limit + lead,
+            stall_after=stall_after,
+            lead=lead,
+            memory=memory_limit(video.frame_bytes, [one.width * one.height for one in renditions], threads=threads),
             scratch=targets[0].absolute().parent,
             hidden=(source.absolute(),),
         )
@@ -134,16 +144,27 @@ def encode_chunks(
         try:
             _encode(chunk, video, lambda *, seek: attempt(chosen, works, seek=seek))
         except MediaError as error:
-            if chosen.family == SOFTWARE or error.code not in (ENCODE_FAILED, FFMPEG_UNSUITABLE, OUTPUT_MISMATCH, OUTPUT_EMPTY):
+            if chosen.family == SOFTWARE or error.code not in _OF_THE_HARDWARE:
                 raise
-            chosen = choose_encoder(SOFTWARE, ffmpeg)
+            doubted, chosen = chosen, choose_encoder(SOFTWARE, ffmpeg)
             _encode(chunk, video, lambda *, seek: attempt(chosen, works, seek=seek))
+            doubt(doubted, ffmpeg)  # it was not the source
     seconds = time.monotonic() - begun
     return tuple(
         ChunkFacts(frames=count_frames(target), bytes=size, sha256=sha256, encoder=chosen.name, seconds=seconds)
         for target in targets
         for size, sha256 in [digest(target)]
     )
+
+
+def _lead(video: VideoFacts, chunk: Chunk, *, seek: bool) -> float:
+    """Return how many seconds of the source are read before the first frame of the chunk: nothing is written meanwhile.
+
+    To decode takes less time than to watch, also on a slow machine: so that many seconds more may pass in silence.
+    """
+    if chunk.index == 0:
+        return 0.0
+    return min(video.key_frame_gap, chunk.start) if seek else float(chunk.start)
 
 
 def count_frames(path: Path) -> int:
@@ -216,7 +237,7 @@ def _writing(plan: Plan, rendition: Rendition, chunk: Chunk, encoder: Encoder, *
     bounds = [chunk.start, *range(chunk.start, math.ceil(chunk.start + chunk.seconds - STUB_SECONDS), plan.segment_seconds)[1:]]
     return [
         *("-map_metadata", "-1", "-map_chapters", "-1", "-fps_mode", "passthrough", "-enc_time_base", f"1:{CLOCK}"),
-        *("-c:v", encoder.name, *_quality(encoder, rendition), "-threads", str(threads)),
+        *("-c:v", encoder.name, *quality_options(encoder, rendition), "-threads", str(threads)),
         # Key frames at the bounds of segments, and nowhere else: at the same times in every rendition.
         *("-force_key_frames", ",".join(map(str, bounds)), "-g", "100000"),
         *("-video_track_timescale", str(CLOCK), "-flags", "+bitexact", "-fflags", "+bitexact"),
@@ -256,7 +277,7 @@ def _size(video: VideoFacts, rendition: Rendition) -> list[str]:
     return [f"scale={rendition.width}:{rendition.height}:flags=bicubic{full}", "setsar=1"]
 
 
-def _quality(encoder: Encoder, rendition: Rendition) -> list[str]:
+def quality_options(encoder: Encoder, rendition: Rendition) -> list[str]:
     """Return the options of the encoder: constant quality under a ceiling, which chunks do not disturb as an average would."""
     ceiling = ["-maxrate", f"{rendition.video_kbps}k", "-bufsize", f"{2 * rendition.video_kbps}k"]
     if encoder.family == SOFTWARE:

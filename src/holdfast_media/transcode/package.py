@@ -220,8 +220,8 @@ def _playlist(segments: Sequence[Written]) -> str:
     current = None
     for segment in segments:
         if segment.header != current:
-            if current is not None:
-                lines.append("#EXT-X-DISCONTINUITY")
+            # No EXT-X-DISCONTINUITY: clock, codec and tracks go on, and all playlists of a title must have the same ones (RFC
+            # 8216, 6.2.4). Which encoder made a chunk is known of this quality alone, and sound has none at all.
             current = segment.header
             lines.append(f'#EXT-X-MAP:URI="init_{current:03}.mp4"')
         lines += [f"#EXTINF:{segment.seconds:.6f},", segment.name]
@@ -236,7 +236,6 @@ def _facts(name: str, movies: Sequence[Movie], written: Sequence[Written], *, fr
     headers = sorted({segment.header for segment in written})
     codecs = [codec(movie.moov) for movie in movies]
     total = sum(segment.bytes for segment in written)
-    seconds = sum(segment.seconds for segment in written)
     width, height = size_of_picture(movies[0].moov) if rate else (0, 0)
     files = (*(f"init_{number:03}.mp4" for number in headers), *(segment.name for segment in written), PLAYLIST)
     return PackageFacts(
@@ -246,9 +245,9 @@ def _facts(name: str, movies: Sequence[Movie], written: Sequence[Written], *, fr
         bytes=total,
         segments=len(written),
         frames=frames,
-        seconds=seconds,
-        peak_bandwidth=_peak(written),
-        average_bandwidth=math.ceil(total * 8 / seconds) if seconds else 0,
+        seconds=_seconds(written),
+        peak_bandwidth=peak_bandwidth(written),
+        average_bandwidth=_rate(written),
         codecs=max(codecs, key=lambda one: (one[-2:], one)),  # the one that needs most of a player: its level comes last
         width=width,
         height=height,
@@ -256,16 +255,27 @@ def _facts(name: str, movies: Sequence[Movie], written: Sequence[Written], *, fr
     )
 
 
-def _peak(segments: Sequence[Written]) -> int:
-    """Return the bits per second of the heaviest stretch; one that is shorter than half a segment counts with its neighbour."""
+def peak_bandwidth(segments: Sequence[Written]) -> int:
+    """Return the bits per second of the heaviest stretch, never below the average of all.
+
+    A segment that is shorter than half of the longest counts with those after it; the last ones, with those before.
+    """
     least = _target(segments) / 2
-    peak = 0.0
+    peak = _rate(segments)
     for first in range(len(segments)):
-        size, seconds, last = 0, 0.0, first
-        while last < len(segments) and seconds < least:
-            size += segments[last].bytes
-            seconds += segments[last].seconds
-            last += 1
-        if seconds >= least or first == 0:
-            peak = max(peak, size * 8 / seconds if seconds else 0.0)
-    return math.ceil(peak)
+        begin, end = first, first + 1
+        while _seconds(segments[begin:end]) < least and end < len(segments):
+            end += 1
+        while _seconds(segments[begin:end]) < least and begin > 0:
+            begin -= 1
+        peak = max(peak, _rate(segments[begin:end]))
+    return peak
+
+
+def _rate(segments: Sequence[Written]) -> int:
+    seconds = _seconds(segments)
+    return math.ceil(sum(segment.bytes for segment in segments) * 8 / seconds) if seconds else 0
+
+
+def _seconds(segments: Sequence[Written]) -> float:
+    return sum(segment.seconds for segment in segments)

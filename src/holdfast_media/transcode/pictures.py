@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from holdfast_media.errors import OUTPUT_EMPTY, PLAN_INVALID, MediaError
-from holdfast_media.ffmpeg.limits import time_limit
+from holdfast_media.ffmpeg.limits import memory_limit, time_limit
 from holdfast_media.ffmpeg.run import run
 from holdfast_media.transcode.facts import PictureFacts
 from holdfast_media.transcode.output import reading, work_file
@@ -70,6 +70,7 @@ def pictures(
             stop=stop,
             timeout=limit,
             stall_after=None,  # a sheet is written when a hundred tiles are there
+            memory=memory_limit(video.frame_bytes),
             scratch=folder.absolute(),
             hidden=(source.absolute(),),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +50,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     container: str
     seconds: float
+    """Of the picture, or of the sound where there is no picture."""
+    sound_seconds: float
+    """Of the sound: as long as the picture, or longer where the source has sound after the last frame."""
     segment_seconds: int
     video: VideoFacts | None
     audio: AudioFacts | None
@@ -82,6 +86,7 @@ def plan(
     return Plan(
         container=facts.container,
         seconds=facts.seconds,
+        sound_seconds=_sound_seconds(facts),
         segment_seconds=segment_seconds,
         video=None if video is None else msgspec.structs.replace(video, counts=()),  # said by the chunks, and long
         audio=facts.audio[0] if facts.audio else None,
@@ -89,6 +94,21 @@ def plan(
         renditions=tuple(renditions) if video is not None else (),
         chunks=chunks,
     )
+
+
+def _sound_seconds(facts: Facts) -> float:
+    """Return how long the sound is to be: what sounds after the last frame is part of the film.
+
+    Not what is hardly longer: packets of sound never end with a frame. Nor what begins after more silence than there is sound
+    in all: a clock that jumps says that, and to believe it would be to write hours of nothing.
+    """
+    video = facts.video
+    if video is None or not facts.audio:
+        return facts.seconds
+    sound = facts.audio[0]
+    begin = sound.start - float(video.start * Fraction(*video.time_base)) if video.steady else 0.0
+    beyond = begin + sound.seconds - facts.seconds
+    return facts.seconds + beyond if STUB_SECONDS <= beyond <= sound.sounding else facts.seconds
 
 
 def _chunks(video: VideoFacts, segments: int, segment_seconds: int) -> tuple[Chunk, ...]:

@@ -29,7 +29,7 @@ def recipe(plan: Plan, rendition: Rendition, chunk: Chunk, source_identity: str)
 def audio_recipe(plan: Plan, source_identity: str) -> str:
     """Return the recipe of the encoded sound."""
     index = None if plan.audio is None else plan.audio.index
-    return _hash("audio", source_identity, _stream(plan), index, plan.audio_kbps, round(plan.seconds * 1000))
+    return _hash("audio", source_identity, _stream(plan), index, plan.audio_kbps, round(plan.sound_seconds * 1000))
 
 
 def package_recipe(plan: Plan, rendition: Rendition, source_identity: str) -> str:

@@ -61,8 +61,9 @@ def verify(
         _like_the_source(package.name, counted[package.name], plan)
     if sound is not None:
         length = (counted[sound.name].end - PRIMING) / RATE
-        if abs(length - plan.seconds) > 2 * PRIMING / RATE:
-            raise MediaError(OUTPUT_MISMATCH, f"the sound is {length:.2f} s long, and the source {plan.seconds:.2f} s.")
+        if abs(length - plan.sound_seconds) > 2 * PRIMING / RATE:
+            message = f"the sound is {length:.2f} s long, and that of the source {plan.sound_seconds:.2f} s."
+            raise MediaError(OUTPUT_MISMATCH, message)
     if len(different := {counted[package.name].starts for package in renditions}) > 1:
         raise MediaError(OUTPUT_MISMATCH, f"key frames are not at the same times: {len(different)} different layouts.")
     if decode:
@@ -163,6 +164,8 @@ def _decoded(playlist: Path, frames: int, seconds: float, stop: Callable[[], str
     try:
         found = ask("count", playlist.absolute(), timeout=time_limit(seconds), stop=stop).frames
     except MediaError as error:
+        if error.retryable:  # by the reader and not by what it read: that is no reason to throw away what was made
+            raise
         message = f"{playlist.parent.name} does not decode: {error.message}"
         raise MediaError(OUTPUT_MISMATCH, message, detail=error.detail) from error
     if found != frames:

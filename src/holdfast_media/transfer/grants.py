@@ -37,7 +37,9 @@ Grants: TypeAlias = Callable[[str, Mapping[str, Any]], Grant]
 
 
 def grants_by_fields(*, reads: Iterable[str] = ("source",), writes: Iterable[str] = ("output",)) -> Grants:
-    """Return grants that fields of the args name: a key, or a list of keys. `a.b` is the field `b` of the field `a`.
+    """Return grants that fields of the args name: a key, or a list of keys.
+
+    `a.b` is the field `b` of the field `a`, or of each in the list `a`.
 
     A field that is missing grants nothing. One that holds something else than keys is refused with `ACCESS_DENIED`.
     """
@@ -62,16 +64,12 @@ def decoded_args(task: str, text: str) -> Mapping[str, Any]:
 
 
 def _keys(task: str, args: Mapping[str, Any], field: str) -> list[str]:
-    found: Any = args
+    found: list[Any] = [args]
     for name in field.split("."):
-        if not isinstance(found, dict) or name not in found:
-            return []
-        found = found[name]
-    if found is None:
-        return []
-    given = found if isinstance(found, list) else [found]
+        found = [one[name] for one in found if isinstance(one, dict) and one.get(name) is not None]
+        found = [each for one in found for each in (one if isinstance(one, list) else [one])]
     try:
-        return [checked_key(key.removesuffix("/")) for key in given]
+        return [checked_key(key.removesuffix("/")) for key in found]
     except (MediaError, AttributeError):
         raise MediaError("ACCESS_DENIED", f"the field {field} of a job of {task} holds no storage keys") from None
 

@@ -42,6 +42,8 @@ class Limits:
     """For the body of one part to arrive."""
     idle: float = 24 * 3600.0
     """Seconds after which an upload is removed that nobody goes on with."""
+    at_once: int = 8
+    """Completions and checks that are worked on at once; who comes beyond is asked to come again (503)."""
     proof: float = 30.0
     """Seconds after which a download that goes on has to hold its lease still."""
     archive: ArchiveLimits = ArchiveLimits()

@@ -14,29 +14,30 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from holdfast import JobNotFound
 from holdfast_media.errors import MediaError
-from holdfast_media.storage import wire
+from holdfast_media.storage import Attempt, wire
 from holdfast_media.storage.hashing import CHUNK, sha256_of
 from holdfast_media.storage.keys import checked_key, checked_prefix
 from holdfast_media.storage.local import compare, not_found
 from holdfast_media.storage.tree import publishing_order
+from holdfast_media.transfer.apart import Heavy, Reading, Sent, apart
 from holdfast_media.transfer.archive import unpack
 from holdfast_media.transfer.grants import decoded_args, grants_by_fields
 from holdfast_media.transfer.limits import Limits
 from holdfast_media.transfer.ranges import asked
-from holdfast_media.transfer.uploads import About, Busy, Incomplete, TooMany, Uploads
+from holdfast_media.transfer.uploads import About, Busy, Incomplete, TooMany, Uploads, trouble
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from starlette.requests import Request
 
-    from holdfast.server.asgi import Server
+    from holdfast.server import Server
     from holdfast_media.storage.port import Storage, Stored
     from holdfast_media.transfer.grants import Grant, Grants
 
@@ -111,6 +112,7 @@ class Transfer:
         self._uploads = Uploads(scratch, self._limits)
         self._grants = grants or grants_by_fields()
         self._allow_enqueuers = allow_enqueuers
+        self._heavy = Heavy(self._limits.at_once)
 
     def routes(self) -> list[Route]:
         """Return the routes, to be mounted at `/media/v1` below the server's own URL."""
@@ -192,8 +194,17 @@ class Transfer:
             headers["Content-Range"] = f"bytes {what.start}-{what.start + what.length - 1}/{found.size}"
         if holder.request.method == "HEAD":
             return Response(status_code=what.status, headers=headers)
-        body = self._content(holder, found, what.start, what.length)
-        return StreamingResponse(body, what.status, headers)
+        began = time.monotonic()
+        reading = await Reading.of(lambda: self._storage.open(key, what.start))
+        try:
+            if time.monotonic() - began > self._limits.proof:  # a storage that was away for a while
+                await self._prove(holder)
+        except BaseException:
+            reading.close()
+            raise
+        # sent for as long as the lease is held; what ends early is resumed by who still holds it
+        again = (self._limits.proof, lambda: self._prove(holder))
+        return Sent(reading, key, what.length, what.status, headers, again=again, piece=CHUNK)
 
     async def _facts(self, holder: Holder) -> wire.StoredInfo:
         key = self._readable(holder, checked_key(holder.request.path_params["key"]))
@@ -201,24 +212,6 @@ class Transfer:
         if found is None:
             raise not_found(key)
         return wire.StoredInfo.of(found)
-
-    async def _content(self, holder: Holder, found: Stored, start: int, length: int) -> AsyncIterator[bytes]:
-        """Send bytes for as long as the lease is held; what ends early is resumed by who still holds it."""
-        reader = await asyncio.to_thread(self._storage.open, found.key, start)
-        proven = time.monotonic()
-        try:
-            while length:
-                data = await asyncio.to_thread(reader.read, min(CHUNK, length))
-                if not data:
-                    logger.warning("%s ended early while it was sent", found.key)
-                    return
-                length -= len(data)
-                yield data
-                if time.monotonic() - proven > self._limits.proof:
-                    await self._prove(holder)
-                    proven = time.monotonic()
-        finally:
-            reader.close()
 
     async def _list(self, holder: Holder) -> wire.ListAnswer:
         query = holder.request.query_params
@@ -237,7 +230,7 @@ class Transfer:
     async def _check(self, holder: Holder) -> wire.CheckAnswer:
         body = await _body(holder, wire.CheckRequest)
         key = self._readable(holder, checked_key(body.key))
-        return wire.CheckAnswer(await asyncio.to_thread(partial(self._storage.check, key, sha256=body.sha256)))
+        return wire.CheckAnswer(await self._heavy.run(partial(self._storage.check, key, sha256=body.sha256)))
 
     async def _room(self, holder: Holder) -> wire.RoomAnswer:
         del holder
@@ -248,7 +241,17 @@ class Transfer:
 
     async def _delete(self, holder: Holder) -> wire.CheckAnswer:
         key = self._writable(holder, checked_key(holder.request.path_params["key"]))
-        return wire.CheckAnswer(await asyncio.to_thread(self._storage.delete, key))
+        proof = _Lately(self._prover(holder))
+
+        def stop() -> None:
+            proof()  # what it raises ends the retries of the storage
+
+        def delete() -> bool:
+            proof()
+            attempt = Attempt(holder.job_id, holder.attempt, holder.token)
+            return self._storage.bind(attempt, stop=stop).delete(key)
+
+        return wire.CheckAnswer(await asyncio.to_thread(delete))
 
     async def _begin(self, holder: Holder) -> wire.UploadAnswer:
         body = await _body(holder, wire.BeginRequest)
@@ -280,24 +283,21 @@ class Transfer:
         try:
             async with asyncio.timeout(self._limits.part_seconds):
                 await _received(request, part.write)
+            await self._prove(holder)  # it may have come for minutes
             await asyncio.to_thread(part.finish)
         except TimeoutError:
             message = f"the part took longer than {self._limits.part_seconds:g} s to arrive"
             raise Refusal(408, "too_slow", message, "send it again, or make parts smaller") from None
         finally:
-            part.close()
+            await apart(part.close)
         return wire.CheckAnswer(intact=True)
 
     async def _complete(self, holder: Holder) -> wire.CompleteAnswer:
         about = await self._about(holder)
-        loop = asyncio.get_running_loop()
-
-        def prove() -> None:
-            asyncio.run_coroutine_threadsafe(self._prove(holder), loop).result(PROOF_WITHIN)
-
         publish = self._publish_archive if about.kind == "archive" else self._publish_file
         # it goes on where the client hangs up: who asks again is told to wait, and then what became of it
-        return wire.CompleteAnswer([wire.StoredInfo.of(one) for one in await asyncio.to_thread(publish, about, prove)])
+        files = await self._heavy.run(partial(publish, about, self._prover(holder)))
+        return wire.CompleteAnswer([wire.StoredInfo.of(one) for one in files])
 
     def _publish_file(self, about: About, prove: Callable[[], None]) -> list[Stored]:
         with self._uploads.whole(about) as path:
@@ -339,9 +339,20 @@ class Transfer:
     async def _prove(self, holder: Holder) -> None:
         await self._server.held(holder.request, job_id=holder.job_id, token=holder.token, attempt=holder.attempt)
 
+    def _prover(self, holder: Holder) -> Callable[[], None]:
+        """Return what proves the lease from a thread."""
+        loop = asyncio.get_running_loop()
+
+        def prove() -> None:
+            asyncio.run_coroutine_threadsafe(self._prove(holder), loop).result(PROOF_WITHIN)
+
+        return prove
+
     def _told(self, error: Exception) -> Response:
         if isinstance(error, Refusal):
             return _problem(error.status, error.problem, error.headers)
+        if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+            error = trouble(error)
         if isinstance(error, MediaError) and error.code in STATUSES:
             status = STATUSES[error.code]
             headers = {"Retry-After": "1"} if status == 503 else {}  # noqa: PLR2004  it may pass
@@ -361,6 +372,12 @@ def with_transfer(server: Server, storage: Storage, scratch: Path, **options: An
     return Starlette(
         routes=[Mount(wire.ROOT, routes=transfer.routes()), Mount("", app=server)], lifespan=lambda _: server.running()
     )
+
+
+def add_transfer(server: Server, storage: Storage, scratch: Path, **options: Any) -> None:
+    """Have a server serve the transfer routes itself, below its own prefix. `options` are those of `Transfer`."""
+    transfer = Transfer(server, storage, scratch, **options)
+    server.routes.insert(0, Mount(f"{server.context.settings.prefix}{wire.ROOT}", routes=transfer.routes()))
 
 
 class _Lately:

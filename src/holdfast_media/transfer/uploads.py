@@ -1,7 +1,8 @@
 """Uploads in parts, on the server's disk: every part is checked when it comes, and kept over restarts and attempts.
 
     ID/about.json     what it will be: key, size, SHA-256
-    ID/data           the content; every part is written where it belongs
+    ID/data           the content; every part is copied to where it belongs when it has come whole
+    ID/part.…         a part that comes, under a name of its own
     ID/000001         that part 1 is there, with its SHA-256
     ID/lock           held shared by who writes a part, alone by who completes it
 
@@ -14,9 +15,11 @@ import fcntl
 import hashlib
 import os
 import shutil
+import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Literal
+from uuid import uuid4
 
 import msgspec
 
@@ -33,10 +36,13 @@ if TYPE_CHECKING:
 
 LEAST_PART: Final = 64 * 1024
 ID_LENGTH: Final = 32
+COPIED: Final = 1024 * 1024
+SWEEP_EVERY: Final = 60.0
+"""Seconds between two sweeps: each looks at all uploads."""
 
 
 class Busy(Exception):
-    """Somebody completes the upload this moment."""
+    """Somebody completes the upload this moment, or too much is being done at once. It passes."""
 
 
 class TooMany(Exception):
@@ -86,9 +92,12 @@ class _Kept(msgspec.Struct, frozen=True):
 class Uploads:
     """The uploads in a folder. Blocks; any number of processes may use one folder."""
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
+    def __init__(self, folder: Path, limits: Limits, *, keep: str | None = None) -> None:
+        """Use a folder; an upload with a file named `keep` in it is not swept: whoever has put it there sees to it."""
         self.folder = folder
         self._limits = limits
+        self._keep = keep
+        self._swept = -SWEEP_EVERY
 
     def begin(self, about: About, job_id: str) -> list[int]:
         """Begin an upload, or go on with it; returns the numbers of the parts that are there."""
@@ -100,9 +109,7 @@ class Uploads:
             try:
                 with (folder / "data").open("ab") as data:
                     data.truncate(about.size)
-                work = folder / f"about.{os.getpid()}"
-                work.write_bytes(msgspec.json.encode(_Kept(about, job_id)))
-                work.rename(folder / "about.json")
+                write(folder / "about.json", msgspec.json.encode(_Kept(about, job_id)))
             except OSError as error:
                 raise trouble(error) from error
         folder.touch()
@@ -156,16 +163,25 @@ class Uploads:
                     self.discard(about)
                 raise
 
+    @contextmanager
+    def alone(self, about: About) -> Iterator[None]:
+        """Keep others from writing to, completing or removing an upload. Raises `Busy`, and `NOT_FOUND` where it is gone."""
+        with self._locked(about, fcntl.LOCK_EX):
+            yield
+
     def discard(self, about: About) -> None:
         """Remove an upload. Repeatable."""
         shutil.rmtree(self.folder / about.id, ignore_errors=True)
 
     def sweep(self) -> int:
         """Remove uploads that nobody goes on with; tells how many."""
+        self._swept = time.monotonic()
         oldest = time.time() - self._limits.idle
         swept = 0
         for folder in self._open():
             with suppress(FileNotFoundError):
+                if self._keep is not None and (folder / self._keep).exists():
+                    continue
                 if max(one.stat().st_mtime for one in (folder, *folder.iterdir())) < oldest:
                     shutil.rmtree(folder, ignore_errors=True)
                     swept += 1
@@ -183,7 +199,8 @@ class Uploads:
             raise MediaError("TOO_LARGE", f"{about.parts:,} parts: {limits.parts:,} are the most. Make them larger")
 
     def _check_room(self, about: About, job_id: str) -> None:
-        self.sweep()
+        if time.monotonic() - self._swept >= SWEEP_EVERY:
+            self.sweep()
         self.folder.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(self.folder).free < about.size:
             raise MediaError("DISK_FULL", f"the server has no room for {about.size:,} bytes")
@@ -234,22 +251,40 @@ def unknown() -> MediaError:
     return MediaError("NOT_FOUND", "this upload is not known: it is complete, or was left alone for too long. Begin it again")
 
 
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    work = path.with_name(f"{path.name}.{uuid4().hex}")
+    try:
+        work.write_bytes(content)
+        work.replace(path)
+    finally:
+        work.unlink(missing_ok=True)
+
+
 class Part:
-    """A part that is being written, where it belongs in the content. Blocks."""
+    """A part that is being written, in a file of its own until it is finished. Blocks.
+
+    So who sends it slowly, damaged or without a lease disturbs neither a part that is there nor who sends the same one.
+    """
 
     def __init__(self, folder: Path, about: About, number: int, sha256: str, stack: ExitStack) -> None:
         self._mark = folder / f"{number:06}"
+        self._whole = folder / "data"
+        self._at = (number - 1) * about.part_size
         self._number = number
         self._sha256 = sha256
         self._size = self._left = about.size_of(number)
         self._digest = hashlib.sha256()
         self._stack = stack
-        self._mark.unlink(missing_ok=True)  # until it is written again it is not there
+        self._lock = threading.Lock()  # a write that nobody waits for any more ends before its file is closed
+        work = folder / f"part.{uuid4().hex}"
         try:
-            self._data = stack.enter_context((folder / "data").open("r+b", buffering=0))
+            self._data = stack.enter_context(work.open("x+b", buffering=0))
         except FileNotFoundError:
             raise unknown() from None
-        self._data.seek((number - 1) * about.part_size)
+        except OSError as error:
+            raise trouble(error) from error
+        stack.callback(work.unlink, missing_ok=True)
 
     def write(self, data: bytes) -> None:
         """Write more of it; `TOO_LARGE` as soon as it is more than the part has."""
@@ -259,22 +294,40 @@ class Part:
         self._digest.update(data)
         view = memoryview(data)
         try:
-            while view:
-                view = view[self._data.write(view) :]
+            with self._lock:
+                while view:
+                    view = view[self._data.write(view) :]
         except OSError as error:
             raise trouble(error) from error
 
     def finish(self) -> None:
-        """Flush it and note that it is there; raise where it is not whole, or not what its SHA-256 says."""
+        """Copy it to where it belongs, durably; raise where it is not whole, or not what its SHA-256 says."""
         if self._left:
             raise MediaError("CHECKSUM_MISMATCH", f"part {self._number} ended {self._left:,} bytes early")
         compare(f"part {self._number}", self._sha256, self._digest.hexdigest())
         try:
-            os.fsync(self._data.fileno())
-            self._mark.write_text(self._sha256)
+            with self._lock, self._whole.open("r+b") as whole:
+                fcntl.flock(whole, fcntl.LOCK_EX)  # one at a time, for as long as a copy takes
+                if self._is_there():
+                    return
+                self._mark.unlink(missing_ok=True)
+                whole.seek(self._at)
+                self._data.seek(0)
+                shutil.copyfileobj(self._data, whole, COPIED)
+                whole.flush()
+                os.fsync(whole.fileno())
+                write(self._mark, self._sha256.encode())
+        except FileNotFoundError:
+            raise unknown() from None
         except OSError as error:
             raise trouble(error) from error
 
+    def _is_there(self) -> bool:
+        with suppress(FileNotFoundError):
+            return self._mark.read_text() == self._sha256
+        return False
+
     def close(self) -> None:
         """Let go of it. Safe to call again."""
-        self._stack.close()
+        with self._lock:
+            self._stack.close()

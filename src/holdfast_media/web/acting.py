@@ -1,4 +1,4 @@
-"""What is done to titles: made anew, tried again, deleted. Each is written into the audit log before it is done."""
+"""What is done to titles: made anew, tried again, deleted. The library writes each into the audit log."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from holdfast.server import Problem
-from holdfast_media.library import NotFailed, QualityState, VideoBusy
+from holdfast_media.library import BadRequest, NotFailed, QualityState, VideoBusy
 from holdfast_media.web.titles import HELPERS, video_of
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
     from holdfast.server import Visit
-    from holdfast_media.library import Video
     from holdfast_media.media import Media
 
 
@@ -46,8 +45,6 @@ class Acting:
         only = chosen if visit.field("which") == "some" else None
         if only == []:
             raise Problem(HTTPStatus.BAD_REQUEST, "No quality is chosen.", "Go back and choose some, or all.")
-        detail = f"re-transcode {', '.join(only) if only is not None else 'all qualities'}"
-        await visit.note([_target(video)], f"{detail} of {video.title!r}")
         try:
             found = await self._media.library.retranscode(
                 video.id,
@@ -55,11 +52,14 @@ class Acting:
                 fresh=bool(visit.field("fresh")),
                 transcribe=bool(visit.field("transcribe")),
                 replace=bool(visit.field("replace")),
+                by=visit.who.name,
             )
         except VideoBusy:
             what = "Another version of this title is being made at this moment."
             fix = "Wait until it has ended, or ask again and have it given up for the new one."
             raise Problem(HTTPStatus.CONFLICT, what, fix) from None
+        except BadRequest as error:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"{error}.", "Go back and choose others, or all.") from None
         visit.told()
         number = "?" if found.newest is None else found.newest.number
         return visit.go(
@@ -69,9 +69,8 @@ class Acting:
     async def retry(self, visit: Visit) -> Response:
         """Bring the failed newest version back."""
         video = await video_of(visit, self._media)
-        await visit.note([_target(video)], f"retry {video.title!r}")
         try:
-            await self._media.library.retry(video.id)
+            await self._media.library.retry(video.id, by=visit.who.name)
         except NotFailed:
             raise Problem(HTTPStatus.CONFLICT, "This title has not failed.", "To make it anew, re-transcode it.") from None
         visit.told()
@@ -87,11 +86,6 @@ class Acting:
     async def delete(self, visit: Visit) -> Response:
         """Delete a title, with its files and the work on it."""
         video = await video_of(visit, self._media)
-        await visit.note([_target(video)], f"delete {video.title!r}")
-        await self._media.library.delete(video.id)
+        await self._media.library.delete(video.id, by=visit.who.name)
         visit.told()
         return visit.go(visit.link("/media"), f"{video.title} is deleted: what was being made of it stops, and its files go.")
-
-
-def _target(video: Video) -> str:
-    return f"video {video.id}"

@@ -13,19 +13,18 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response
 
 from holdfast_media.errors import NOT_FOUND, MediaError
 from holdfast_media.library import QualityState, VersionState
 from holdfast_media.storage import checked_key
 from holdfast_media.tasks import layout
+from holdfast_media.transfer.apart import Reading, Sent
 from holdfast_media.transfer.ranges import asked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from holdfast.server import Visit
     from holdfast_media.library import Version, Video
     from holdfast_media.media import Media
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.media")
 
-PIECE: Final = 256 * 1024
 FRESH: Final = 1.0
 """Seconds that what the library said of a video is believed: a deleted one is gone within them."""
 AGAIN: Final = 0.2
@@ -85,16 +83,15 @@ class Files:
         try:
             checked_key(key)
             found = await asyncio.to_thread(self._media.storage.head, key) if await self._may(video_id, key) else None
+            if found is not None:
+                return await self._answer(visit, found)
         except MediaError as error:
             if error.code not in (NOT_FOUND, "BAD_KEY"):
                 logger.warning("%s could not be sent: %s", key, error)
                 return PlainTextResponse("The storage does not answer.", HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "1"})
-            found = None
-        if found is None:
-            return PlainTextResponse("There is no such file.", HTTPStatus.NOT_FOUND)
-        return self._answer(visit, found)
+        return PlainTextResponse("There is no such file.", HTTPStatus.NOT_FOUND)
 
-    def _answer(self, visit: Visit, found: Stored) -> Response:
+    async def _answer(self, visit: Visit, found: Stored) -> Response:
         what = asked(visit.request.headers, found.etag, found.size)
         headers = {
             "ETag": f'"{found.etag}"',
@@ -111,28 +108,8 @@ class Files:
             headers["Content-Range"] = f"bytes {what.start}-{what.start + what.length - 1}/{found.size}"
         if visit.request.method == "HEAD":
             return Response(status_code=what.status, headers=headers)
-        return StreamingResponse(self._content(found, what.start, what.length), what.status, headers)
-
-    async def _content(self, found: Stored, start: int, left: int) -> AsyncIterator[bytes]:
-        reader = await self._opened(found.key, start)
-        try:
-            while left:
-                data = await asyncio.to_thread(reader.read, min(PIECE, left))
-                if not data:
-                    logger.warning("%s ended early while it was sent", found.key)
-                    return
-                left -= len(data)
-                yield data
-        finally:
-            reader.close()
-
-    async def _opened(self, key: str, start: int) -> BinaryIO:
-        opening = asyncio.ensure_future(asyncio.to_thread(self._media.storage.open, key, start))
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:  # nobody listens any more; what is being opened is closed again
-            opening.add_done_callback(_close)
-            raise
+        reading = await Reading.of(lambda: self._media.storage.open(found.key, what.start))
+        return Sent(reading, found.key, what.length, what.status, headers)
 
     async def _may(self, video_id: str, key: str) -> bool:
         known, now = self._known.get(video_id), time.monotonic()
@@ -145,11 +122,6 @@ class Files:
             while len(self._known) > MOST:
                 self._known.popitem(last=False)
         return known.covers(key)
-
-
-def _close(opening: asyncio.Future[BinaryIO]) -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().close()
 
 
 def allowed(video: Video | None, at: float = 0.0) -> Allowed:

@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -23,10 +23,11 @@ from uuid_utils import uuid7
 from holdfast_media.errors import MediaError
 from holdfast_media.storage import sha256_of
 from holdfast_media.tasks import layout
-from holdfast_media.transfer.uploads import About, Uploads
+from holdfast_media.transfer.uploads import SWEEP_EVERY, About, Uploads, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from holdfast_media.storage import Storage
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 PART: Final = 8 * 1024 * 1024
 LONGEST_NAME: Final = 200
+PUBLISHED: Final = "published"
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +64,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reference(self) -> str:
         """The name by which the library knows what became of it."""
-        return f"upload:{self.key}"
+        return reference_of(self.id)
+
+
+def reference_of(upload: str) -> str:
+    """Return the name of an upload in the library, made of its id alone: so it is known when nothing else of it is left."""
+    return f"upload:{upload}"
 
 
 class Incoming:
@@ -72,7 +79,8 @@ class Incoming:
         self.limits = limits
         self._folder = folder
         self._storage = storage
-        self._uploads = Uploads(folder, limits)
+        self._uploads = Uploads(folder, limits, keep=PUBLISHED)
+        self._looked = -SWEEP_EVERY
 
     def most(self) -> int:
         """Return how many bytes a file may have now: by the limit, and by the room there is."""
@@ -87,13 +95,7 @@ class Incoming:
         """Begin an upload, or go on with it; returns it with the numbers of the parts that are there."""
         if not sending.name or sending.size <= 0:
             raise MediaError("TOO_LARGE", "an upload needs a name, and more than no bytes")
-        self._sweep()
-        same = msgspec.json.encode([by, sending.name, sending.size, sending.modified])
-        digest = hashlib.sha256(same).hexdigest()
-        part = PART
-        while -(-sending.size // part) > self.limits.parts:
-            part *= 2
-        about = About(key=f"{layout.UPLOADS}{digest}", size=sending.size, sha256=digest, part_size=part)
+        about = self._about(sending, by)
         have = self._uploads.begin(about, by)
         path = self._folder / about.id / "asked.json"
         if not path.exists():
@@ -107,8 +109,20 @@ class Incoming:
                 by=by,
                 about=about,
             )
-            _write(path, msgspec.json.encode(asked))
+            write(path, msgspec.json.encode(asked))
         return self.get(about.id, by), have
+
+    def reference(self, sending: Sending, by: str) -> str:
+        """Return the name in the library of what would become of a file."""
+        return reference_of(self._about(sending, by).id)
+
+    def _about(self, sending: Sending, by: str) -> About:
+        same = msgspec.json.encode([by, sending.name, sending.size, sending.modified])
+        digest = hashlib.sha256(same).hexdigest()
+        part = PART
+        while -(-sending.size // part) > self.limits.parts:
+            part *= 2
+        return About(key=f"{layout.UPLOADS}{digest}", size=sending.size, sha256=digest, part_size=part)
 
     def get(self, upload: str, by: str) -> Asked:
         """Return an upload of this person; `NOT_FOUND`: there is none."""
@@ -131,14 +145,22 @@ class Incoming:
         """Return the numbers of the parts that are there."""
         return self._uploads.have(asked.about)
 
-    def publish(self, asked: Asked) -> str:
-        """Put a complete upload into the storage; returns its key. Repeatable until it is discarded."""
+    @contextmanager
+    def publishing(self, asked: Asked) -> Iterator[str]:
+        """Put a complete upload into the storage, and be alone with it until the block ends; gives its key.
+
+        Repeatable until it is discarded.
+        """
         with self._uploads.whole(asked.about) as path:
             if path.exists():
                 digest = sha256_of(path)
-                _write(path.with_name("published"), asked.key.encode())
+                write(path.with_name(PUBLISHED), asked.key.encode())
                 self._storage.put(asked.key, path, sha256=digest, consume=True)
-        return asked.key
+            yield asked.key
+
+    def alone(self, asked: Asked) -> AbstractContextManager[None]:
+        """Keep everybody else away from an upload; raises `Busy` where somebody writes to it."""
+        return self._uploads.alone(asked.about)
 
     def discard(self, asked: Asked) -> None:
         """Forget an upload, but for what is in the storage."""
@@ -159,14 +181,21 @@ class Incoming:
                 found.append((asked, have))
         return found
 
-    def _sweep(self) -> None:
-        """Remove uploads that nobody goes on with; one that reached the storage and no further is removed there, too."""
+    def abandoned(self) -> list[Asked]:
+        """Return uploads that reached the storage and that nobody goes on with; looks once a minute at most.
+
+        Whether they are titles is for the library to say. The others are swept when another one is begun.
+        """
+        if time.monotonic() - self._looked < SWEEP_EVERY:
+            return []
+        self._looked = time.monotonic()
         oldest = time.time() - self.limits.idle
+        found = []
         for folder in self._folders():
             with suppress(OSError, msgspec.MsgspecError):
-                if folder.stat().st_mtime < oldest and (folder / "published").exists():
-                    self.drop(msgspec.json.decode((folder / "asked.json").read_bytes(), type=Asked))
-        self._uploads.sweep()
+                if folder.stat().st_mtime < oldest and (folder / PUBLISHED).exists():
+                    found.append(msgspec.json.decode((folder / "asked.json").read_bytes(), type=Asked))
+        return found
 
     def _folders(self) -> Iterator[Path]:
         with suppress(FileNotFoundError):
@@ -176,10 +205,3 @@ class Incoming:
 def _ending(name: str) -> str:
     ending = PurePosixPath(name).suffix.lower()
     return ending if re.fullmatch(r"[.][a-z0-9]{1,8}", ending) else ""
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    work = path.with_name(f"{path.name}.{os.getpid()}")
-    work.write_bytes(content)
-    work.replace(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,16 +11,17 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from holdfast_media.errors import MediaError
-from holdfast_media.transfer.uploads import Busy, Incomplete, TooMany
-from holdfast_media.web import showing
-from holdfast_media.web.incoming import Sending
+from holdfast_media.errors import NOT_FOUND, MediaError
+from holdfast_media.transfer.apart import Heavy, apart
+from holdfast_media.transfer.uploads import Busy, Incomplete, TooMany, trouble
+from holdfast_media.web.incoming import Sending, reference_of
 from holdfast_media.web.titles import HELPERS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.server import Visit
+    from holdfast_media.library import Video
     from holdfast_media.media import Media
     from holdfast_media.web.incoming import Asked, Incoming
 
@@ -41,6 +43,7 @@ class Uploading:
     def __init__(self, media: Media, incoming: Incoming) -> None:
         self._media = media
         self._incoming = incoming
+        self._heavy = Heavy(incoming.limits.at_once)
 
     async def page(self, visit: Visit) -> Response:
         """Show where files are chosen, how large they may be, and what was begun and is not complete."""
@@ -64,6 +67,10 @@ class Uploading:
 
         async def work() -> dict[str, Any]:
             sending = msgspec.json.decode(await _body(visit), type=Sending)
+            await self._sweep()
+            found = await self._media.library.by_reference(self._incoming.reference(sending, visit.who.name))
+            if found is not None:  # the answer to its completion was lost, or it is chosen once more
+                return {"video": visit.link(f"/media/{found.id}")}
             asked, have = await asyncio.to_thread(self._incoming.begin, sending, visit.who.name)
             about = asked.about
             return {"id": asked.id, "part_size": about.part_size, "parts": about.parts, "have": have, "title": asked.title}
@@ -82,7 +89,7 @@ class Uploading:
                     await _received(visit, part.write)
                 await asyncio.to_thread(part.finish)
             finally:
-                part.close()
+                await apart(part.close)
             return {"part": number}
 
         return await _told(work)
@@ -91,25 +98,54 @@ class Uploading:
         """Make a title of an upload, and have it transcoded: both in one transaction. Repeatable."""
 
         async def work() -> dict[str, Any]:
-            asked = await self._asked(visit)
-            await visit.note([asked.title], f"upload {asked.name!r}, {showing.size(asked.size)}")
-            key = await asyncio.to_thread(self._incoming.publish, asked)
-            video = await self._media.library.add(key=key, title=asked.title, reference=asked.reference)
-            await asyncio.to_thread(self._incoming.discard, asked)
+            video = await self._complete(visit)
             visit.told(queues=[self._media.settings.queue])
             return {"video": visit.link(f"/media/{video.id}")}
 
         return await _told(work)
 
+    async def _complete(self, visit: Visit) -> Video:
+        library = self._media.library
+        try:
+            asked = await self._asked(visit)
+        except MediaError as error:
+            # nothing is left of what was completed but its title
+            found = await library.by_reference(reference_of(str(visit.request.path_params["upload"])))
+            if error.code != NOT_FOUND or found is None:
+                raise
+            return found
+        with ExitStack() as alone:  # until there is a title: who sweeps or forgets uploads keeps away
+            key = await self._heavy.run(lambda: alone.enter_context(self._incoming.publishing(asked)))
+            video = await library.add(key=key, title=asked.title, reference=asked.reference, by=visit.who.name)
+            if video.source.key == key:
+                await asyncio.to_thread(self._incoming.discard, asked)
+            else:  # the same file became a title elsewhere at the same time
+                await asyncio.to_thread(self._incoming.drop, asked)
+        return video
+
     async def discard(self, visit: Visit) -> Response:
         """Forget an upload that is not complete."""
         try:
             asked = await self._asked(visit)
-            if await self._media.library.by_reference(asked.reference) is None:
-                await asyncio.to_thread(self._incoming.drop, asked)
+            await self._forget(asked)
         except MediaError:
             return visit.go(visit.link("/media/upload"), "That upload was gone already.")
+        except Busy:
+            return visit.go(visit.link("/media/upload"), "That upload is being written to at this moment. Try again.")
         return visit.go(visit.link("/media/upload"), f"The upload of {asked.name} is forgotten.")
+
+    async def _sweep(self) -> None:
+        """Forget what reached the storage and was left alone since."""
+        for asked in await asyncio.to_thread(self._incoming.abandoned):
+            with suppress(MediaError, Busy):
+                await self._forget(asked)
+
+    async def _forget(self, asked: Asked) -> None:
+        """Remove an upload; what of it is in the storage only where it is not the source of a title."""
+        with ExitStack() as alone:
+            await asyncio.to_thread(alone.enter_context, self._incoming.alone(asked))
+            title = await self._media.library.by_reference(asked.reference)
+            await asyncio.to_thread(self._incoming.drop if title is None else self._incoming.discard, asked)
 
     async def _asked(self, visit: Visit) -> Asked:
         return await asyncio.to_thread(self._incoming.get, str(visit.request.path_params["upload"]), visit.who.name)
@@ -141,12 +177,11 @@ async def _told(work: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
     try:
         return _json(HTTPStatus.OK, await work())
     except MediaError as error:
-        status = STATUSES.get(error.code, 503 if error.retryable else 400)
-        return _json(status, {"code": error.code, "message": error.message})
+        return _refused(error)
     except msgspec.MsgspecError as error:
         return _json(HTTPStatus.BAD_REQUEST, {"code": "BAD_SHAPE", "message": str(error)})
     except Busy as error:
-        return _json(HTTPStatus.CONFLICT, {"code": "BUSY", "message": str(error)})
+        return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"code": "BUSY", "message": str(error)}, {"Retry-After": "1"})
     except Incomplete as error:
         return _json(HTTPStatus.CONFLICT, {"code": "INCOMPLETE", "message": str(error)})
     except TooMany:
@@ -154,9 +189,16 @@ async def _told(work: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
         return _json(HTTPStatus.TOO_MANY_REQUESTS, {"code": "TOO_MANY", "message": message})
     except TimeoutError:
         return _json(HTTPStatus.REQUEST_TIMEOUT, {"code": "TOO_SLOW", "message": "the part took too long to arrive"})
+    except OSError as error:  # of the disk that uploads grow on
+        return _refused(trouble(error))
     except ClientDisconnect:
         return Response(status_code=HTTPStatus.BAD_REQUEST)  # which nobody receives
 
 
-def _json(status: int, value: dict[str, Any]) -> Response:
-    return Response(msgspec.json.encode(value), int(status), media_type="application/json")
+def _refused(error: MediaError) -> Response:
+    status = STATUSES.get(error.code, 503 if error.retryable else 400)
+    return _json(status, {"code": error.code, "message": error.message})
+
+
+def _json(status: int, value: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), int(status), headers, media_type="application/json")

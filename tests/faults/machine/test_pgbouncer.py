@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from holdfast import Holdfast, StoreUnavailable, connect
+from holdfast import Holdfast, StoreUnavailable
+from holdfast.connect import connect
 from holdfast.core.states import State
 from holdfast.store.conformance import ProcessConformance, StoreConformance
 from tests.faults import bank, tasks
 from tests.faults.machine.bouncer import PgBouncer
 from tests.faults.support import BUSY, ROOT, WAIT, chance, fleet_on, until
 from tests.store.test_conformance_postgres import PostgresHarness
+from tests.support.lots import Steady
 from tests.support.sweeping import Broom
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
+    from holdfast.core.environment import Environment
     from holdfast.store.port import Store
     from tests.faults.support import Fleet, WorkerProcess
     from tests.support.postgres import GivenServer, PostgresServer
@@ -60,8 +63,8 @@ class PooledHarness(PostgresHarness):
     def url(self) -> str:
         return self._pooled
 
-    async def open(self) -> Store:  # type: ignore[override]  # any store of the port will do
-        store = connect(self._pooled)
+    async def open(self, environment: Environment | None = None) -> Store:  # type: ignore[override]  # any store will do
+        store = connect(self._pooled, environment=environment or Steady())
         await store.open()
         self._used = True
         return store

@@ -127,7 +127,7 @@ def _promises_and_forgets(real: Any) -> Any:
     def broken(self: Steering, job_id: Any, now: Any, by: str, reason: str) -> Any:
         record = self.data.jobs.get(job_id)
         if record is not None and record.state is State.READY:
-            return Answer.REQUESTED
+            return Answer.REQUESTED, False
         return real(self, job_id, now, by, reason)
 
     return broken

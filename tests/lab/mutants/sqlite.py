@@ -27,7 +27,7 @@ def _frees_though_it_failed(_: Any) -> Any:
 
 
 ON_SQLITE = (
-    Mutant("settle.plain shows any token", "sqlite", (), (("settle.plain", _TOKEN_OF_MANY, ""),), seed=10),
+    Mutant("settle.plain shows any token", "sqlite", (), (("settle.plain", _TOKEN_OF_MANY, ""),), seed=55),
     Mutant(
         "extend shows any token",
         "sqlite",
@@ -38,9 +38,9 @@ ON_SQLITE = (
         ),
         seed=7,
     ),
-    Mutant("progress and checkpoint show any token", "sqlite", (), (("extend.held", "token = ?", "? IS NOT NULL"),), seed=85),
+    Mutant("progress and checkpoint show any token", "sqlite", (), (("extend.held", "token = ?", "? IS NOT NULL"),), seed=55),
     Mutant("reap does not look at the end", "sqlite", (), (("reap.lapsed", "lease.expires_at <= ?", "? IS NOT NULL"),)),
-    Mutant("a lapse costs nothing there", "sqlite", ((housekeeping, "expire", costs_nothing),), seed=3),
+    Mutant("a lapse costs nothing there", "sqlite", ((housekeeping, "expire", costs_nothing),), seed=7),
     Mutant(
         "fire does not look whether it was fired", "sqlite", (), (("fire.advance", "AND next_at = ?", "AND ? IS NOT NULL"),)
     ),
@@ -51,7 +51,7 @@ ON_SQLITE = (
     Mutant("any blocker that ends frees its waiter", "sqlite", (), (("moving.waits", "ended = 0", "ended = 2"),)),
     Mutant("no blocker is found when it ends", "sqlite", (), (("moving.waiters", "ended = 0", "ended = 2"),)),
     Mutant("keys have no holder", "sqlite", (), (("moving.key_holder", "key = ?", "key = ? || 'x'"),), seed=3),
-    Mutant("a repeated settlement is not known", "sqlite", (), (("settle.settled_before", "token = ?", "token <> ?"),), seed=6),
+    Mutant("a repeated settlement is not known", "sqlite", (), (("settle.settled_before", "token = ?", "token <> ?"),), seed=7),
     Mutant("a cancel that was asked for is forgotten", "sqlite", ((settling, "_leases", _heeds_no_cancel),), seed=17),
     Mutant("what is due is not promoted", "sqlite", (), (("promote.due", "run_at <= ?", "run_at <= ? - 90000000"),)),
     Mutant("a failed blocker frees its waiter", "sqlite", ((moving, "blocker_write", _frees_though_it_failed),), seed=2),
@@ -60,9 +60,9 @@ ON_SQLITE = (
         "sqlite",
         (),
         (("settle.settled_before", _ARCHIVED, f"{_ARCHIVED} AND 0"),),
-        seed=6,
+        seed=8,
     ),
-    Mutant("late ends are not marked", "sqlite", (), (("settle.succeed", "lease.expires_at <= :now", "0"),), seed=66),
+    Mutant("late ends are not marked", "sqlite", (), (("settle.succeed", "lease.expires_at <= :now", "0"),), seed=55),
     Mutant("keys are not freed", "sqlite", (), (("moving.free_key", "until IS NULL", "until IS NULL AND 0"),), seed=35),
     Mutant(
         "what is due last is promoted first",

@@ -2,66 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pytest
 
-from holdfast.__main__ import main
+from holdfast import connect
+from holdfast_media.cli import working
+from holdfast_media.tasks import context
 from tests.media.tasks.films import film, frames, ladder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
+
+    from tests.media.cli.commanding import Done
+
 ROOT = Path(__file__).parents[3]
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return msgspec.json.decode(self.out)
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty folder to work in, with no settings but those of the test."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HOLDFAST_URL", raising=False)
-    for name, value in (("PICTURES", "no"), ("SCRATCH", str(tmp_path / "scratch")), ("RESERVE", "0"), ("RETRY_AFTER", "0.05")):
-        monkeypatch.setenv(f"HOLDFAST_MEDIA_{name}", value)
-    monkeypatch.setenv("HOLDFAST_MEDIA_SEGMENT_SECONDS", "2")
-    ladder(tmp_path / "small.toml", ("90p", 90, True))
-    return tmp_path
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], here: Path) -> Callable[..., Done]:
-    """Run a command in this process."""
-
-    def run(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["holdfast", "media", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        code = ended.value.code
-        return Done(code if isinstance(code, int) else 1, printed.out, printed.err)
-
-    return run
 
 
 def test_a_file_is_transcoded_shown_and_found_done_the_second_time(cli: Callable[..., Done], here: Path) -> None:
@@ -84,6 +47,9 @@ def test_a_file_is_transcoded_shown_and_found_done_the_second_time(cli: Callable
     ladder(here / "other.toml", ("72p", 72, True))
     other = cli("transcode", "film.mp4", "--ladder", "other.toml", "--chunk-seconds", "2", "--json")
     assert other.json[0]["versions"][0]["number"] == 2
+    ladder(here / "other.toml", ("60p", 60, True))  # another ladder under the same name
+    third = cli("transcode", "film.mp4", "--ladder", "other.toml", "--chunk-seconds", "2", "--json")
+    assert [one["name"] for one in third.json[0]["versions"][0]["qualities"]] == ["60p"]
     assert cli("ls").out.split("\t")[:2] == [video_id, "ready"]
 
 
@@ -102,12 +68,40 @@ def test_a_folder_is_every_media_file_in_it_and_one_that_fails_is_told(cli: Call
     assert failed["error"]["code"].startswith("INPUT_")
     told = cli("ls", "--out", "out", "--state", "failed")
     assert "INPUT_" in told.out
-    retried = cli("retry", failed["id"], "--out", "out")
+    retried = cli("retry", failed["id"], "--out", "out", "--detach")
     assert (retried.code, "is pending" in retried.out) == (0, True)
     kept = cli("delete", failed["id"], "--out", "out")
     assert (kept.code, "would be deleted" in kept.out) == (1, True)
     assert cli("delete", failed["id"], "--out", "out", "--yes").code == 0
     assert cli("show", failed["id"], "--out", "out").code == 3
+    assert [line.detail for line in asyncio.run(_noted(here / "out", failed["id"]))] == [
+        "media: add 'bad'",
+        "media: retry 'bad'",
+        "media: delete 'bad'",
+    ]
+
+
+def test_whoever_waits_for_room_on_the_disk_is_told(
+    cli: Callable[..., Done], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    film(here / "film.mp4", seconds=2, sound=False)
+    free = iter([1000])
+    monkeypatch.setattr(context, "free_bytes", lambda _: next(free, 10**12))
+    monkeypatch.setattr(working, "ROOM_EVERY", 1)
+    done = cli("transcode", "film.mp4", "--ladder", "small.toml")
+    assert done.code == 0, done.err
+    assert "waiting: DISK_FULL: 0 MB are free in the scratch folder" in done.err
+    assert "Make room" in done.err
+
+
+async def _noted(folder: Path, video_id: str) -> list[Any]:
+    """Return what the audit log says of a video; each line names a user and a host."""
+    store = connect(f"sqlite:///{folder / '.holdfast.db'}")
+    await store.open()
+    lines = [line for line in await store.audits(limit=100) if line.targets == (f"video {video_id}",)]
+    await store.close()
+    assert all("@" in line.actor for line in lines)
+    return lines[::-1]
 
 
 def test_what_is_typed_wrongly_is_told_in_words(cli: Callable[..., Done], here: Path) -> None:

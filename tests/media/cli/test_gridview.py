@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 from rich.console import Console
 
 from holdfast_media.cli import gridview
@@ -37,6 +38,13 @@ def test_each_chunk_is_a_mark_and_what_is_untrusted_stays_text() -> None:
     assert "plays" in text
     assert "\x1b" not in text
     assert "done again" in gridview.legend().plain
+
+
+def test_one_encode_that_was_begun_again_counts_once_for_all_its_qualities() -> None:
+    made = (cell(CellState.REDONE, 100), msgspec.structs.replace(cell(CellState.REDONE, 100), along=True))
+    rows = tuple(Row(name=name, required=True, cells=(one,)) for name, one in zip(("720p", "360p"), made, strict=True))
+    text = shown(Grid(version_id="v", state="processing", rows=rows))
+    assert "2/2 chunks, 1 done again" in text
 
 
 def test_a_film_with_many_chunks_fits_the_terminal_and_shows_the_worst() -> None:

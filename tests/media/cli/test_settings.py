@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast import BadSetting, Holdfast
 from holdfast.config import load as load_core
 from holdfast_media import Media
 from holdfast_media.settings import Settings, load
+from holdfast_media.storage.http import HttpStorage
 
 
 def test_an_argument_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
@@ -60,3 +62,16 @@ def test_a_file_that_is_wrong_is_named(tmp_path: Path) -> None:
 def test_root_and_storage_are_one_thing(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="not both"):
         Media(Holdfast("sqlite:///jobs.db"), root=tmp_path, storage="s3://bucket")
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_where_downloads_are_kept_is_a_setting_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, said: bool
+) -> None:
+    monkeypatch.setenv("HOLDFAST_KEY", "hf_secret")
+    monkeypatch.setenv("HOLDFAST_MEDIA_CACHE", str(tmp_path / "environment"))
+    options: dict[str, Any] = {"cache": tmp_path / "said"} if said else {}
+    media = Media(Holdfast("sqlite:///jobs.db"), storage="https://jobs.example.com", **options)
+    assert isinstance(media.storage, HttpStorage)
+    assert media.storage.cache.folder == tmp_path / ("said" if said else "environment")
+    media.storage.close()

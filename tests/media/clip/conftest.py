@@ -32,6 +32,12 @@ def film(shelf: Path) -> Path:
     return films.make(shelf / "film.mp4")
 
 
+@pytest.fixture(scope="session")
+def other_film(shelf: Path) -> Path:
+    """Of half the rate: the frames of a stretch have other numbers."""
+    return films.make(shelf / "other-rate.mp4", rate="15", seconds=3)
+
+
 @pytest.fixture
 def nobody() -> Any:
     """Never gives a reason to stop."""

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @dataclass
@@ -23,8 +23,12 @@ class Site:
     """Bytes after which a connection is cut, each time."""
     cuts: int | None = None
     """How many connections are cut; all of them unless it is said."""
+    on_cut: Callable[[], None] = lambda: None
+    """Called before a connection is cut."""
     refuse: int = 0
     """How many requests for a part are answered with 503."""
+    if_range: bool = True
+    """Whether it gives no part of another file than the one that was begun with."""
     status: int = 200
     location: str = ""
     stall: threading.Event | None = None
@@ -76,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
             site.refuse -= 1
             self.send_error(503)
             return
-        if wanted and self.headers.get("If-Range") in (None, site.etag):
+        if wanted and (not site.if_range or self.headers.get("If-Range") in (None, site.etag)):
             begin = int(wanted.removeprefix("bytes=").partition("-")[0])
             if begin >= len(content):
                 self.send_response(416)
@@ -107,6 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
         except OSError:
             return
+        if cut:
+            site.on_cut()
         with site.lock:
             site.sent += len(part)
 

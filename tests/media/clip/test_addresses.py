@@ -36,6 +36,17 @@ PRIVATE = [
     "64:ff9b::7f00:1",
     "2002:7f00:1::",
     "2002:a00:1::1",
+    "fec0::1",
+    "feff:ffff::1",
+    "64:ff9b:1::1",
+    "64:ff9b:1:fffe::7f00:1",
+    "::127.0.0.1",
+    "::10.0.0.1",
+    "::8.8.8.8",
+    "::ffff:0:7f00:1",
+    "2001:0:7f00:1::f7f7:f7f7",
+    "3fff::1",
+    "5f00::1",
 ]
 PUBLIC = ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "64:ff9b::808:808"]
 
@@ -55,6 +66,7 @@ def test_a_network_that_was_named_is_allowed_and_no_other() -> None:
     assert allowed("10.1.2.3", extra)
     assert allowed("::ffff:10.1.2.3", extra)
     assert not allowed("192.168.1.1", extra)
+    assert allowed("fec0::1", networks(["fec0::/10"]))
 
 
 def test_what_is_no_network_is_refused_when_it_is_set() -> None:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import sys
+import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
+from holdfast import State
 from holdfast.__main__ import main
-from holdfast_media.clip.command import seconds
+from holdfast.connect import connect
+from holdfast.store.port import JobFilter
+from holdfast_media.cli.common import Common, opened
+from holdfast_media.clip.command import _own_queue, seconds
 from tests.media.clip import films
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from holdfast import JobView
 
 
 @pytest.mark.parametrize(
@@ -26,6 +36,8 @@ if TYPE_CHECKING:
         ("62.5", 62.5),
         ("1:02.5", 62.5),
         ("01:02:03.250", 3723.25),
+        ("90:00", 5400.0),
+        ("100:59:59.5", 363_599.5),
         ("1m2s", 62.0),
         ("1h30m", 5400.0),
         ("500ms", 0.5),
@@ -37,7 +49,7 @@ def test_times_are_read_as_people_write_them(text: str, expected: float) -> None
     assert seconds(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1:99", "abc", "1:2:3:4", "1e3", "nan", "10 20", "5x"])
+@pytest.mark.parametrize("text", ["", "-1", "1:99", "1:60:00", "90:", "abc", "1:2:3:4", "1e3", "nan", "10 20", "5x"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no time"):
         seconds(text)
@@ -107,3 +119,70 @@ def test_detached_it_only_enqueues(run: Callable[..., Done], tmp_path: Path, fil
     assert len(done.out.strip()) == 36
     assert not list((tmp_path / "kept").glob("clips/**/*.mp4"))
     assert run(film, "--detach", "--out", "x.mp4").code == 2
+
+
+def test_what_others_have_asked_for_is_left_to_their_workers(run: Callable[..., Done], tmp_path: Path, film: Path) -> None:
+    """Theirs goes to another storage: done here it would be lost to them, or fail."""
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    theirs = run(film, "--end", "1", "--detach", "--url", url, "--storage", "theirs").out.strip()
+    done = run(film, "--end", "1", "--url", url, "--storage", "ours", "--json")
+    assert done.code == 0
+    assert (tmp_path / "ours" / msgspec.json.decode(done.out)["key"]).exists()
+    assert {str(job.id): job.state for job in jobs_of(url)}[theirs] is State.READY
+    assert not (tmp_path / "theirs").exists()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_ctrl_c_cancels_what_nobody_else_has_asked_for(
+    run: Callable[..., Done], tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch, *, first: bool
+) -> None:
+    begun, url = tmp_path / "begun", f"sqlite:///{tmp_path}/jobs.db"
+    program = tmp_path / "ffmpeg"
+    hangs = f'case "$*" in *clip.mp4*) : > "{begun}"; exec sleep 60;; esac'  # and says what it can do
+    program.write_text(f'#!/bin/sh\n{hangs}\nexec "{films.program()}" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("HOLDFAST_MEDIA_FFMPEG", str(program))
+
+    def interrupt() -> None:
+        while not begun.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    words = (film, "--end", "1", "--url", url)
+    job_id = "" if first else asked_by_another_command(url, film)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    done = run(*words)
+    thread.join()
+    assert done.code == 130
+    if first:
+        assert [job.state for job in jobs_of(url)] == [State.CANCELED]
+    else:
+        assert f"job {job_id} goes on" in done.err
+        assert [(str(job.id), job.state) for job in jobs_of(url)] == [(job_id, State.READY)]
+
+
+def asked_by_another_command(url: str, film: Path) -> str:
+    """Ask as a second `holdfast media clip` would that was started a moment earlier."""
+
+    async def ask() -> str:
+        media = opened(Common(url=url), create=True)
+        own = _own_queue(media, None)
+        handle = await media.clip.options(queue=own, key_scope=own).enqueue(str(film), 0.0, 1.0)
+        await media.close()
+        await media.app.close()
+        return str(handle.id)
+
+    return asyncio.run(ask())
+
+
+def jobs_of(url: str) -> Sequence[JobView]:
+    async def ask() -> Sequence[JobView]:
+        store = connect(url, create=False)
+        await store.open()
+        try:
+            return (await store.find(JobFilter(), limit=10)).jobs
+        finally:
+            await store.close()
+
+    return asyncio.run(ask())

@@ -11,7 +11,9 @@ import av
 import psutil
 import pytest
 
+from holdfast_media import ffmpeg
 from holdfast_media.clip.cutting import Cut, check_range, container_for, cut
+from holdfast_media.clip.deadline import Deadline
 from holdfast_media.clip.reading import read_stretch
 from holdfast_media.errors import MediaError, Stopped
 from tests.media.clip import films
@@ -26,13 +28,14 @@ RANGES = [(1.3, 3.3), (2.5, 2.54), (4.01, None)]
 def make_clip(
     source: Path, target: Path, start: float, end: float | None, *, fast: bool = False, **changes: Any
 ) -> tuple[Cut, Path]:
-    stretch = read_stretch(source, start, end, stop=lambda: None)
+    deadline = Deadline(60.0)
+    stretch = read_stretch(source, start, end, stop=lambda: None, deadline=deadline)
     check_range(stretch, start, end, fast=fast)
     path = target / f"clip.{container_for(stretch, fast=fast)}"
     options: dict[str, Any] = {
         "fast": fast,
         "program": None,
-        "timeout": 60.0,
+        "deadline": deadline,
         "scratch": target,
         "on_progress": lambda _: None,
         "stop": lambda: None,
@@ -183,6 +186,15 @@ def test_sound_alone_is_cut_too(shelf: Path, tmp_path: Path) -> None:
     assert heard[-1][0] + heard[-1][1] / 44_100 == pytest.approx(1.5, abs=0.03)
 
 
+def test_sound_alone_is_encoded_also_when_it_should_be_fast_and_named_after_what_it_is(shelf: Path, tmp_path: Path) -> None:
+    source = shelf / "tone.wav"  # no sound that goes into an mp4 as it is
+    films.ffmpeg("-f", "lavfi", "-i", "sine=440:d=2", str(source))
+    facts, path = make_clip(source, tmp_path, 0.5, 1.5, fast=True)
+    assert (facts.container, facts.encoder, path.suffix) == ("mp4", "aac", ".mp4")
+    with av.open(str(path)) as container:
+        assert container.format.name == "mov,mp4,m4a,3gp,3g2,mj2"
+
+
 # --- what cannot be cut ---------------------------------------------------------------------------------------------------
 
 
@@ -248,12 +260,35 @@ def test_a_clip_that_takes_too_long_is_ended(film: Path, tmp_path: Path) -> None
     slow = program(tmp_path, f'echo $$ > "{tmp_path}/pid"; sleep 60 & echo $! >> "{tmp_path}/pid"; wait')
     begun = time.monotonic()
     with pytest.raises(MediaError) as error:
-        make_clip(film, tmp_path, 1.0, 2.0, program=slow, timeout=0.5)
+        make_clip(film, tmp_path, 1.0, 2.0, program=slow, deadline=Deadline(0.5))
     assert (error.value.code, error.value.retryable) == ("CLIP_TIMEOUT", True)
     assert time.monotonic() - begun < 10
     pids = [int(line) for line in (tmp_path / "pid").read_text().split()]
     assert len(pids) == 2
     assert ended(pids)
+
+
+def test_reading_that_takes_too_long_may_be_tried_again(film: Path) -> None:
+    with pytest.raises(MediaError) as error:
+        read_stretch(film, 1.0, 2.0, stop=lambda: None, deadline=Deadline(0.0))
+    assert (error.value.code, error.value.retryable) == ("CLIP_TIMEOUT", True)
+
+
+def test_the_time_limit_is_for_all_of_it(film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run makes the wrong frames, so there is a second one; it has what the first has left."""
+    wrong = program(tmp_path, f'for last; do :; done; cp "{film}" "${{last#file:}}"')
+    limits: list[float] = []
+    real = ffmpeg.run
+
+    def noted(*args: Any, **options: Any) -> Any:
+        limits.append(options["timeout"])
+        return real(*args, **options)
+
+    monkeypatch.setattr(ffmpeg, "run", noted)
+    begun = time.monotonic() - 30.0
+    with pytest.raises(MediaError, match="OUTPUT_MISMATCH"):
+        make_clip(film, tmp_path, 1.0, 2.0, program=wrong, deadline=Deadline(60.0, begun))
+    assert 30.0 > limits[0] > limits[1]
 
 
 def ended(pids: list[int], seconds: float = 10.0) -> bool:
@@ -275,7 +310,7 @@ def _alive(pid: int) -> bool:
 
 def test_a_fast_clip_that_takes_too_long_is_ended(film: Path, tmp_path: Path) -> None:
     with pytest.raises(MediaError) as error:
-        make_clip(film, tmp_path, 1.0, 2.0, fast=True, timeout=0.0)
+        make_clip(film, tmp_path, 1.0, 2.0, fast=True, deadline=Deadline(0.0))
     assert error.value.code == "CLIP_TIMEOUT"
 
 

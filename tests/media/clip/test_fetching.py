@@ -56,6 +56,13 @@ def test_a_file_arrives_whole(site: Site, tmp_path: Path) -> None:
     assert shares[-1] == 1.0
 
 
+def test_a_file_arrives_whole_also_when_only_the_end_of_the_connection_ends_it(site: Site, tmp_path: Path) -> None:
+    site.with_length = False
+    fetch(site, tmp_path / "a.part")
+    assert (tmp_path / "a.part").read_bytes() == CONTENT
+    assert len(site.asked) == 1
+
+
 def test_a_connection_that_is_cut_is_taken_up_where_it_broke(site: Site, tmp_path: Path) -> None:
     site.cut_after = 300_000
     fetch(site, tmp_path / "a.part")
@@ -64,16 +71,17 @@ def test_a_connection_that_is_cut_is_taken_up_where_it_broke(site: Site, tmp_pat
     assert site.sent == len(CONTENT), "bytes were sent twice"
 
 
-def test_a_file_that_changes_meanwhile_is_fetched_anew(site: Site, tmp_path: Path) -> None:
-    site.cut_after, site.cuts = 300_000, 1
-    other = random.Random(2).randbytes(700_000)
+@pytest.mark.parametrize("if_range", [True, False])
+def test_a_file_that_changes_meanwhile_is_a_failure_that_passes(site: Site, tmp_path: Path, if_range: bool) -> None:  # noqa: FBT001
+    """Also from a server that has never heard of If-Range, and sends a part of the new file."""
+    site.cut_after, site.cuts, site.if_range = 300_000, 1, if_range
 
-    def change(_: float) -> None:
-        site.content, site.etag = other, '"two"'
+    def change() -> None:
+        site.content, site.etag = random.Random(2).randbytes(700_000), '"two"'
 
-    with download(site.url, HERE, lambda: None) as coming:
-        coming.into(tmp_path / "a.part", on_progress=change)
-    assert (tmp_path / "a.part").read_bytes() == other
+    site.on_cut = change
+    assert refused(site, tmp_path / "a.part") == ("UPSTREAM_FAILURE", True)
+    assert (tmp_path / "a.part").read_bytes() == CONTENT[:300_000]
 
 
 def test_without_an_etag_nothing_is_pieced_together(site: Site, tmp_path: Path) -> None:

@@ -8,10 +8,63 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from holdfast_media.clip.scratch import scratch, sweep
+import pytest
+
+from holdfast import BadSetting
+from holdfast_media.clip.scratch import own, scratch, sweep
+from holdfast_media.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def test_each_user_has_a_scratch_folder_of_his_own() -> None:
+    assert Settings().scratch.name == f"holdfast-media-{os.getuid()}"
+
+
+def test_a_scratch_folder_is_nobody_elses_business(tmp_path: Path) -> None:
+    root = tmp_path / "scratch"
+    with scratch(root, uuid4(), 1):
+        assert oct(root.stat().st_mode & 0o777) == "0o700"
+
+
+@pytest.mark.parametrize("level", ["root", "job"])
+def test_a_folder_that_somebody_else_has_put_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """As anybody can in /tmp, before the first worker of this user comes."""
+    job, everybodys = uuid4(), tmp_path / "tmp"
+    theirs = everybodys / "scratch" / (str(job) if level == "job" else "")
+    theirs.mkdir(parents=True)
+    theirs.parent.chmod(0o1777)
+    _give_away(theirs, monkeypatch)
+    with pytest.raises(BadSetting, match="HOLDFAST_MEDIA_SCRATCH"), scratch(everybodys / "scratch", job, 1):
+        pass
+    assert list(theirs.iterdir()) == []
+
+
+def test_a_link_that_somebody_else_has_put_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everybodys, mine = tmp_path / "tmp", tmp_path / "mine"
+    everybodys.mkdir()
+    everybodys.chmod(0o1777)
+    mine.mkdir()
+    (everybodys / "scratch").symlink_to(mine)
+    _give_away(everybodys / "scratch", monkeypatch)
+    with pytest.raises(BadSetting):
+        own(everybodys / "scratch")
+
+
+def test_a_folder_in_a_place_of_ones_own_may_be_anybodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As volumes of containers are."""
+    _give_away(tmp_path, monkeypatch)
+    own(tmp_path)
+
+
+def _give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.getuid() == 0:
+        os.chown(path, 12_345, -1, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 12_345)
 
 
 def test_an_attempt_begins_empty_and_leaves_nothing(tmp_path: Path) -> None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from holdfast import JobCanceled, JobFailed, State
 from holdfast_media.clip import artifacts, cutting
 from holdfast_media.clip import task as clip_task
+from holdfast_media.clip.recipe import Manifest
+from holdfast_media.clip.resolving import resolve
+from holdfast_media.clip.scratch import scratch
 from holdfast_media.errors import MediaError
 from holdfast_media.speech.transcript import Segment, Transcript
 from holdfast_media.speech.webvtt import parse
+from holdfast_media.storage import storage_from
 from holdfast_media.storage.local import LocalStorage
 from tests.media.clip import films
 from tests.media.clip.conftest import Studio, build
@@ -23,6 +29,8 @@ from tests.support.until import until
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from holdfast_media.storage import Stored
 
 
 @pytest.fixture
@@ -106,6 +114,54 @@ async def test_a_clip_that_is_not_intact_is_made_anew(studio: Studio, film: Path
     assert studio.storage.check(again.key, sha256=again.sha256)
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_a_description_that_names_another_file_is_not_believed(tmp_path: Path, *, right: bool) -> None:
+    """Whoever writes one must not get another file given out as a clip, or removed as a damaged one."""
+    storage, path = storage_from(str(tmp_path / "storage")), tmp_path / "other"
+    path.write_bytes(b"other")
+    other = storage.put("clips/bb/bb/clip.mp4", path)
+    assert other.sha256 is not None
+    made = cutting.Cut(start=1.0, end=2.0, key_frame=None, frames=30, container="mp4", encoder="libx264")
+    false = Manifest(cut=made, key=other.key, size=other.size, sha256=other.sha256 if right else "0" * 64)
+    path.write_bytes(msgspec.json.encode(false))
+    storage.put("clips/aa/aa/clip.json", path)
+    assert artifacts.find(storage, "clips/aa/aa") is None
+    assert storage.check(other.key, sha256=other.sha256)
+
+
+class Forgetful(LocalStorage):
+    """Keeps no SHA-256, as servers do that keep no metadata; only what was just put is known."""
+
+    def bind(self, *_: Any, **__: Any) -> Forgetful:
+        return self
+
+    def head(self, key: str) -> Stored | None:
+        found = super().head(key)
+        return None if found is None else replace(found, sha256=None)
+
+    def check(self, key: str, *, sha256: str | None = None) -> bool:
+        return sha256 is not None and super().check(key, sha256=sha256)
+
+
+async def test_a_storage_that_keeps_no_sums_has_its_clips_checked_too(tmp_path: Path, film: Path, cuts: list[float]) -> None:
+    studio = build(tmp_path, kept_in=Forgetful(tmp_path / "storage"), transcriber=Echo())
+    first = await studio.clip(str(film), 1.0, 2.0)
+    again = await studio.clip(str(film), 1.0, 2.0, asr=True)
+    assert (first.reused, again.reused, again.sha256) == (False, True, first.sha256)
+    assert again.captions is not None
+    assert len(cuts) == 1
+    path, folder = studio.file_of(first), first.key.rpartition("/")[0]
+    shutil.copy(path, tmp_path / "same.mp4")
+    same = artifacts.publish(studio.storage, first.key, tmp_path / "same.mp4", before_publish=lambda: None)
+    assert (same.created, same.sha256) == (False, first.sha256), "there since an attempt was killed before it described it"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert artifacts.find(studio.storage, folder) is None
+    assert studio.media() == []
+    await studio.app.close()
+
+
 async def test_a_source_that_was_replaced_is_another_clip(studio: Studio, film: Path, tmp_path: Path) -> None:
     source = tmp_path / "source.mp4"
     shutil.copy(film, source)
@@ -153,6 +209,25 @@ async def test_an_upload_that_failed_is_repeated_without_cutting_again(tmp_path:
     assert len(cuts) == 1
     assert [attempt.error.code for attempt in report.attempts if attempt.error] == ["STORAGE_UPLOAD_FAILED"] * 2
     assert studio.left() == []
+    await studio.app.close()
+
+
+async def test_a_source_that_was_replaced_between_two_attempts_is_cut_again(
+    tmp_path: Path, film: Path, other_film: Path, cuts: list[float]
+) -> None:
+    source = tmp_path / "source.mp4"
+    shutil.copy(film, source)
+
+    def replaced() -> MediaError:
+        shutil.copy(other_film, source)
+        return MediaError("STORAGE_UPLOAD_FAILED", "the storage is away")
+
+    studio = build(tmp_path, kept_in=Failing(tmp_path / "storage", 1, replaced))
+    result = await studio.clip(str(source), 1.0, 2.0)
+    assert films.numbers(studio.file_of(result)) == list(range(15, 30))
+    assert len(cuts) == 2
+    again = await studio.clip(str(source), 1.0, 2.0)
+    assert (again.key, again.reused) == (result.key, True)
     await studio.app.close()
 
 
@@ -332,6 +407,44 @@ async def test_a_download_goes_on_in_the_next_attempt(tmp_path: Path, film: Path
         assert site.asked[-1]["range"] == f"bytes={len(content) // 3}-"
         assert studio.left() == []
         await studio.app.close()
+
+
+async def test_a_source_that_changes_while_it_is_fetched_is_fetched_anew(tmp_path: Path, film: Path, other_film: Path) -> None:
+    """The clip lies at an address made of the ETag: what comes under another one must not get there."""
+    content, other = content_of(film), content_of(other_film)
+    with serving(Site(content=content, cut_after=len(content) // 3, cuts=1)) as site:
+
+        def change() -> None:
+            site.content, site.etag = other, '"two"'
+
+        site.on_cut = change
+        studio = build(tmp_path, networks=("127.0.0.0/8",))
+        handle = await studio.task.enqueue(site.url, 1.0, 2.0)
+        async with studio.app.worker(poll=0.05):
+            result = await handle.result(timeout=60)
+        assert films.numbers(studio.file_of(result)) == list(range(15, 30))
+        report = await handle.report()
+        assert [attempt.error.code for attempt in report.attempts if attempt.error] == ["UPSTREAM_FAILURE"]
+        site.content, site.etag = content, '"one"'
+        first = await studio.clip(site.url, 1.0, 2.0)
+        assert (first.reused, films.numbers(studio.file_of(first))) == (False, list(range(30, 60)))
+        assert studio.left() == []
+        await studio.app.close()
+
+
+def test_what_was_fetched_here_is_not_taken_for_what_was_found_elsewhere(tmp_path: Path, nobody: Any) -> None:
+    """Attempt 1 fetches here; attempt 2, on another machine, finds another file of the same size; attempt 3 is here again."""
+    studio, found = build(tmp_path, networks=("127.0.0.0/8",)), None
+    with serving(Site(content=b"one")) as site:
+        for attempt, root, fetches in ((1, "here", True), (2, "elsewhere", False), (3, "here", True)):
+            with (
+                scratch(tmp_path / root, "job", attempt) as place,
+                resolve(site.url, place, studio.settings, earlier=found, stop=nobody, on_progress=lambda _: None) as source,
+            ):
+                found = source.resolved
+                if fetches:
+                    assert source.fetch(lambda _: None).read_bytes() == site.content
+            site.content, site.etag = b"two", '"two"'
 
 
 async def test_a_server_that_is_down_is_asked_again_in_the_next_attempt(tmp_path: Path, film: Path) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import http.client
 import importlib.util
+import os
 import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from holdfast import JobFailed
-from holdfast_media.clip import ytdlp
+from holdfast_media.clip import resolving, ytdlp
 from holdfast_media.clip.addresses import networks
 from holdfast_media.clip.gate import gate
 from holdfast_media.errors import MediaError
@@ -24,6 +26,8 @@ from tests.media.clip.test_task import content_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+MANY = 10_000_000
+"""Bytes: more than any of these sends."""
 PAGE = b'<html><head><title>A film</title></head><body><video src="/movie.mp4"></video></body></html>'
 
 
@@ -37,7 +41,7 @@ def program(folder: Path, script: str) -> str:
 def fetch(folder: Path, script: str, **changes: Any) -> Path:
     options: dict[str, Any] = {
         "program": [program(folder, script)],
-        "proxy": None,
+        "proxy": "http://127.0.0.1:9",
         "ffmpeg": films.program(),
         "wanted": "best",
         "max_bytes": 10_000_000,
@@ -101,6 +105,41 @@ async def test_a_page_without_ytdlp_fails_at_once(tmp_path: Path) -> None:
         await studio.app.close()
 
 
+async def test_a_video_that_turns_out_to_be_too_large_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server of it says beforehand how large it is; so what comes is counted."""
+    monkeypatch.setattr(resolving, "AROUND", 0)
+    greedy = tmp_path / "yt-dlp"
+    greedy.write_text(
+        f"#!{sys.executable}\nimport sys, urllib.request\n"
+        "proxy = sys.argv[sys.argv.index('--proxy') + 1]\n"
+        "opener = urllib.request.build_opener(urllib.request.ProxyHandler({'http': proxy}))\n"
+        "movie = sys.argv[-1].replace('/watch', '/movie.mp4')\n"
+        "while True:\n    opener.open(movie).read()\n"
+    )
+    greedy.chmod(0o755)
+    site = Site(files={"/watch": ("text/html", PAGE), "/movie.mp4": ("video/mp4", b"film" * 10_000)})
+    with serving(site):
+        studio = build(tmp_path, networks=("127.0.0.0/8",), ytdlp=str(greedy), max_bytes=100_000, ytdlp_timeout=30.0)
+        with pytest.raises(JobFailed) as failed:
+            await studio.clip(site.url.replace("/film.mp4", "/watch"), 1.0, 2.0)
+        assert failed.value.code == "SOURCE_TOO_LARGE"
+        await studio.app.close()
+    assert site.sent < 200_000
+
+
+def test_no_other_proxy_and_no_way_past_it_is_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs that it starts have their proxy from there; no_proxy would lead them past it."""
+    for name in ("http_proxy", "HTTPS_PROXY", "all_proxy", "FTP_PROXY"):
+        monkeypatch.setenv(name, "http://elsewhere:3128")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "*")
+    made = fetch(tmp_path, 'env > "$(dirname "$0")/video.mp4"', proxy="http://127.0.0.1:9")
+    told = dict(line.partition("=")[::2] for line in made.read_text().splitlines())
+    proxies = {name.lower(): value for name, value in told.items() if name.lower().endswith("_proxy")}
+    assert proxies == dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
+    assert told["PATH"] == os.environ["PATH"]
+
+
 async def test_a_page_that_takes_too_long_is_tried_again_and_fails_with_its_code(tmp_path: Path) -> None:
     with serving(Site(content=PAGE, content_type="text/html")) as site:
         slow = program(tmp_path, "exec sleep 300")
@@ -138,22 +177,29 @@ def through(proxy: str, url: str) -> tuple[int, bytes]:
 
 def test_the_gate_lets_through_what_is_allowed_and_nothing_else() -> None:
     with serving(Site(content=b"film" * 50_000)) as site:
-        with gate(networks(["127.0.0.1/32"])) as proxy:
-            assert through(proxy, site.url) == (200, site.content)
-            assert through(proxy, site.url.replace("127.0.0.1", "127.0.0.7"))[0] == 403
-            assert through(proxy, "http://localhost.invalid/")[0] == 502
+        with gate(networks(["127.0.0.1/32"]), MANY) as proxy:
+            assert through(proxy.address, site.url) == (200, site.content)
+            assert through(proxy.address, site.url.replace("127.0.0.1", "127.0.0.7"))[0] == 403
+            assert through(proxy.address, "http://localhost.invalid/")[0] == 502
             assert "proxy-connection" not in site.asked[0]
-        with gate(()) as proxy:
-            assert through(proxy, site.url)[0] == 403
+        with gate((), MANY) as proxy:
+            assert through(proxy.address, site.url)[0] == 403
         assert len(site.asked) == 1
+
+
+def test_the_gate_lets_no_more_in_than_it_may() -> None:
+    with serving(Site(content=b"film" * 50_000, with_length=False)) as site, gate(networks(["127.0.0.1"]), 150_000) as proxy:
+        assert len(through(proxy.address, site.url)[1]) <= 150_000
+        assert proxy.exceeded
+        assert through(proxy.address, site.url)[0] == 400, "nothing comes any more"
 
 
 def test_the_gate_judges_tunnels_too() -> None:
     with serving(Site(content=b"inside")) as site:
         port = urlsplit(site.url).port
         for allowed, status in (("127.0.0.1/32", 200), ("10.0.0.0/8", 403)):
-            with gate(networks([allowed])) as proxy:
-                connection = http.client.HTTPConnection("127.0.0.1", urlsplit(proxy).port, timeout=10)
+            with gate(networks([allowed]), MANY) as proxy:
+                connection = http.client.HTTPConnection("127.0.0.1", urlsplit(proxy.address).port, timeout=10)
                 connection.set_tunnel("127.0.0.1", port)
                 if status == 200:
                     connection.request("GET", "/film.mp4")

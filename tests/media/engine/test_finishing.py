@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast_media.errors import MediaError, Stopped
-from holdfast_media.ffmpeg import find_ffmpeg
+from holdfast_media.ffmpeg import RunResult, choose_encoder, find_ffmpeg, run
+from holdfast_media.transcode import chunk as chunk_module
 from holdfast_media.transcode import encode_audio, encode_chunk, package_rendition, verify, write_master
 from tests.media.engine.fake_ffmpeg import fake
 from tests.media.engine.making import Made, times, transcode
@@ -145,6 +146,8 @@ def test_chunks_of_different_encoders_play_as_one(made: Made, source: Sources, t
     shutil.rmtree(folder)
     package = package_rendition(made.plan, made.plan.renditions[0], files, folder)
     assert (folder / "index.m3u8").read_text().count("#EXT-X-MAP") == (3 if len(files) > 2 else 2)
+    # all playlists of a title must agree on where one is, and the others have none
+    assert "DISCONTINUITY" not in (folder / "index.m3u8").read_text()
     assert [name for name in package.files if name.startswith("init")] == ["init_000.mp4", "init_001.mp4"]
     assert verify(made.folder, made.plan, [package, made.renditions[1]], made.sound, decode=True).frames == 133
     assert package.codecs.startswith("avc1.64")
@@ -179,16 +182,53 @@ def test_packaging_stops_when_told(made: Made, source: Sources, tmp_path: Path) 
 # -- encoding that goes wrong ----------------------------------------------------------------------------------------------
 
 
-def test_hardware_that_fails_gives_way_to_software_and_that_is_recorded(made: Made, source: Sources, tmp_path: Path) -> None:
-    """This nvenc passes its trial of one frame, and then fails."""
+@pytest.mark.parametrize(
+    "fails",
+    [
+        "sys.exit(1)",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "time.sleep(60)",
+        "sys.exit('Invalid data found when processing input')",
+    ],
+)
+def test_hardware_that_fails_gives_way_to_software_and_that_is_recorded(
+    fails: str, made: Made, source: Sources, tmp_path: Path
+) -> None:
+    """This nvenc passes its trial of one frame, and then fails, is killed, stands still, or blames the source."""
     real = find_ffmpeg()
-    code = "if 'h264_nvenc' in sys.argv: sys.exit('lavfi' not in sys.argv)\n"
+    code = f"if 'h264_nvenc' in sys.argv and 'lavfi' in sys.argv: sys.exit()\nif 'h264_nvenc' in sys.argv: {fails}\n"
     code += f"if 'lavfi' in sys.argv: sys.exit('libx264' not in sys.argv)\nos.execv({str(real)!r}, sys.argv)"
     chunk = made.plan.chunks[0]
+    program = fake(tmp_path, code)
     facts = encode_chunk(
-        source("25.mp4"), made.plan, made.plan.renditions[0], chunk, tmp_path / "x.mp4", ffmpeg=fake(tmp_path, code)
+        source("25.mp4"), made.plan, made.plan.renditions[0], chunk, tmp_path / "x.mp4", ffmpeg=program, stall_after=0.5
     )
     assert (facts.encoder, facts.frames) == ("libx264", chunk.frames)
+    assert choose_encoder("auto", program).name == "libx264", "the next chunk does not try it again"
+
+
+def test_reading_from_the_beginning_has_the_time_it_needs(
+    made: Made, source: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that stands before the chunk is decoded and thrown away: that takes time, and nothing is written meanwhile."""
+    given: list[tuple[bool, float, float]] = []
+
+    def noted(arguments: list[str], **options: Any) -> RunResult:
+        seeks = "-ss" in arguments
+        given.append((seeks, options["timeout"], options["lead"]))
+        if seeks:
+            raise MediaError("ENCODE_FAILED", "the index is broken.")
+        return run(arguments, **options)
+
+    monkeypatch.setattr(chunk_module, "run", noted)
+    chunk = made.plan.chunks[1]
+    facts = encode_chunk(
+        source("25.mp4"), made.plan, made.plan.renditions[0], chunk, tmp_path / "x.mp4", timeout=100.0, encoder="x264"
+    )
+    assert facts.frames == chunk.frames
+    assert made.plan.video is not None
+    gap = made.plan.video.key_frame_gap
+    assert given == [(True, 100.0 + gap, gap), (False, 100.0 + chunk.start, chunk.start)]
 
 
 def test_a_seek_that_misses_is_made_good_from_the_beginning(made: Made, source: Sources, tmp_path: Path) -> None:

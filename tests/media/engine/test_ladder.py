@@ -62,11 +62,20 @@ def test_for_portrait_the_height_of_a_rung_is_the_short_side() -> None:
 
 
 def test_a_film_wider_than_a_screen_fills_the_width() -> None:
-    assert sizes(1920, 800) == {"1080p": (1920, 800), "720p": (1280, 532), "480p": (852, 354), "360p": (640, 266)}
+    assert sizes(1920, 800) == {"1080p": (1920, 800), "720p": (1280, 532), "480p": (854, 356), "360p": (640, 266)}
 
 
 def test_a_picture_cut_a_little_keeps_its_rung() -> None:
     assert sizes(1920, 1072)["1080p"] == (1920, 1072)
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(854, 480), (480, 854), (856, 482), (852, 480), (852, 478), (1922, 1082), (1918, 1078)]
+)
+def test_a_source_that_fits_a_rung_within_two_pixels_is_left_alone(width: int, height: int) -> None:
+    """480 lines of 16:9 are 853.3 wide, which nobody makes: a picture of 854 must not be made smaller for that."""
+    name = f"{round(min(width, height) / 120) * 120}p"
+    assert sizes(width, height)[name] == (width, height)
 
 
 def test_a_source_below_the_lowest_rung_gives_one_in_its_own_size() -> None:
@@ -87,6 +96,18 @@ def test_nothing_is_ever_larger_than_the_source_or_odd(width: int, height: int) 
         assert 2 <= one.height <= max(height, 2)
         assert one.width % 2 == one.height % 2 == 0
     assert len({one.name for one in chosen}) == len(chosen)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("nope.toml", "does not exist"), ("folder", "Is a directory"), ("latin.toml", "no text")]
+)
+def test_a_file_that_cannot_be_read_says_why_in_words(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "latin.toml").write_bytes(b"# caf\xe9")
+    with pytest.raises(MediaError, match=said) as caught:
+        load_ladder(tmp_path / name)
+    assert (caught.value.code, name in caught.value.message) == ("LADDER_INVALID", True)
+    assert str(tmp_path) not in caught.value.message
 
 
 def test_a_users_file_is_sorted_from_high_to_low(tmp_path: Path) -> None:

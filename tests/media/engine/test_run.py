@@ -16,6 +16,7 @@ import pytest
 
 from holdfast_media.errors import MediaError, Stopped
 from holdfast_media.ffmpeg import Progress, run, time_limit
+from holdfast_media.ffmpeg.limits import memory_limit
 from holdfast_media.ffmpeg.progress import ProgressReader
 from tests.media.engine.fake_ffmpeg import fake
 
@@ -96,6 +97,36 @@ def test_an_encode_that_is_late_is_killed(tmp_path: Path) -> None:
     assert failure(fake(tmp_path, "time.sleep(60)"), timeout=0.5).code == "ENCODE_TIMEOUT"
 
 
+def test_an_encode_that_eats_memory_is_killed_before_the_worker_lacks_it(tmp_path: Path) -> None:
+    """Only what is really used counts: threads reserve far more than that."""
+    code = "import mmap\nreserved, kept = mmap.mmap(-1, 1 << 33), []\n"
+    code += "for _ in range(600):\n    kept.append(bytearray(os.urandom(1 << 20)))"
+    begun = time.monotonic()
+    error = failure(fake(tmp_path, f"{code}\ntime.sleep(60)"), memory=200 << 20, timeout=30)
+    assert error.code == "INPUT_TOO_LARGE"
+    assert "0.2 GiB of memory" in error.message
+    assert "--no-together" in error.message
+    assert time.monotonic() - begun < 15
+    run(TO_NOWHERE, ffmpeg=fake(tmp_path, code.replace("600", "20")), memory=400 << 20)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="how a kernel chooses is Linux's own")
+def test_a_kernel_short_of_memory_takes_the_encode_and_not_the_worker(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    run(TO_NOWHERE, ffmpeg=fake(tmp_path, f"open({str(said)!r}, 'w').write(open('/proc/self/oom_score_adj').read())"))
+    assert int(said.read_text()) >= 500
+
+
+def test_the_limit_on_memory_is_far_above_what_an_honest_encode_takes() -> None:
+    """Measured with x264's preset medium, all at once; with veryslow and two threads it was 6.0 GiB, and not 3.1."""
+    ladder = [3840 * 2160, 2560 * 1440, 1920 * 1080, 1280 * 720]
+    fours, eights = 3840 * 2160 * 1.5, 7680 * 4320 * 1.5
+    for frame, threads, taken in ((fours, 2, 3.1), (fours, 32, 6.7), (eights, 2, 3.2), (eights, 16, 4.6)):
+        assert memory_limit(frame, ladder, threads=threads) > 2.5 * taken * (1 << 30)
+    assert memory_limit(fours, ladder, threads=2) > 1.7 * 6.0 * (1 << 30)
+    assert memory_limit(640 * 360 * 1.5, [640 * 360], threads=2) < 3 << 30
+
+
 def test_an_encode_ends_soon_after_it_is_told_to() -> None:
     begun = time.monotonic()
     with pytest.raises(Stopped) as caught:
@@ -131,9 +162,22 @@ def test_a_missing_encoder_is_told_apart() -> None:
     assert failure(None, *lavfi(1), "-c:v", "no_such_encoder", *TO_NOWHERE).code == "FFMPEG_UNSUITABLE"
 
 
-def test_memory_is_bounded(tmp_path: Path) -> None:
-    error = failure(fake(tmp_path, "data = bytearray(1 << 30)"), memory=256 << 20)
-    assert "MemoryError" in error.detail
+def test_one_that_reads_a_long_way_before_it_writes_is_not_stalled(tmp_path: Path) -> None:
+    """Only before the first frame: after that it has no reason to be silent."""
+    code = "time.sleep(1.2)\nprint('frame=1\\nout_time_us=1\\nprogress=continue', flush=True)\n"
+    late = fake(tmp_path, code)
+    assert failure(late, stall_after=0.4, timeout=60).code == "ENCODE_STALLED"
+    assert run(TO_NOWHERE, ffmpeg=late, stall_after=0.4, lead=30.0).frames == 1
+    late.write_text(late.read_text() + "time.sleep(60)\n")
+    assert failure(late, stall_after=0.4, lead=30.0, timeout=30).code == "ENCODE_STALLED"
+
+
+@pytest.mark.parametrize(
+    ("speed", "remaining", "said"),
+    [(None, None, "48 %"), (2.14, 13.6, "48 %, 2.1x, 14 s left"), (0.5, 125.0, "48 %, 0.5x, 2:05 min left")],
+)
+def test_progress_says_share_speed_and_time_left(speed: float | None, remaining: float | None, said: str) -> None:
+    assert str(Progress(fraction=0.48, seconds=1, frames=1, speed=speed, remaining=remaining)) == said
 
 
 def test_what_the_callback_raises_ends_the_encode() -> None:

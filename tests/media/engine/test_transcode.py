@@ -8,16 +8,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import av
+import msgspec
 import pytest
 
 from holdfast_media.ladder import choose
 from holdfast_media.source import probe
 from holdfast_media.transcode import encode_chunk, encode_chunks, pictures, plan, verify
+from holdfast_media.transcode.package import Written, peak_bandwidth
 from tests.media.engine.making import BETTER_LADDER, LADDER, Made, pixels, times, transcode
+from tests.media.engine.odd_inputs import turned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from holdfast_media.ffmpeg import Progress
 
 STEADY = [
     *("24.mkv", "25.mp4", "29.97.mp4", "30.webm", "60.mp4"),
@@ -99,18 +104,8 @@ def shape(made: Made) -> tuple[int, int]:
         return frame.width, frame.height
 
 
-def turned(path: Path, folder: Path) -> Path:
-    """Return a copy of a file that is to be shown turned by 90 degrees, by writing so into its header."""
-    data = path.read_bytes()
-    upright = b"\0\1\0\0" + b"\0" * 12 + b"\0\1\0\0" + b"\0" * 12 + b"\x40\0\0\0"
-    quarter = b"\0" * 4 + b"\0\1\0\0" + b"\0" * 4 + b"\xff\xff\0\0" + b"\0" * 16 + b"\x40\0\0\0"
-    at = data.rindex(upright)  # the movie has one as well, and it comes first
-    (folder / "turned.mp4").write_bytes(data[:at] + quarter + data[at + len(upright) :])
-    return folder / "turned.mp4"
-
-
 def test_a_turned_picture_is_upright(source: Callable[[str], Path], tmp_path: Path) -> None:
-    made = transcode(turned(source("silent.mp4"), tmp_path), tmp_path / "work")
+    made = transcode(turned(source("silent.mp4"), tmp_path / "turned.mp4"), tmp_path / "work")
     assert made.facts.video is not None
     assert (made.facts.video.width, made.facts.video.height, made.facts.video.rotation) == (90, 160, 90)
     assert shape(made) == (90, 160)
@@ -133,7 +128,7 @@ def test_ten_bits_become_eight(source: Callable[[str], Path], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "frames"), [("odd.mkv", (78, 42), 50), ("one-pixel.mkv", (2, 2), 50), ("one-frame.mp4", (160, 90), 1)]
+    ("name", "size", "frames"), [("odd.mkv", (80, 44), 50), ("one-pixel.mkv", (2, 2), 50), ("one-frame.mp4", (160, 90), 1)]
 )
 def test_odd_and_tiny_sources_work(
     name: str, size: tuple[int, int], frames: int, source: Callable[[str], Path], tmp_path: Path
@@ -166,6 +161,28 @@ def test_sound_is_heard_when_it_should_be(
     assert heard[-1] == pytest.approx(end, abs=0.06)
 
 
+def test_sound_after_the_last_frame_is_kept(source: Callable[[str], Path], tmp_path: Path) -> None:
+    """The picture is as long as it was: no frame is shown twice for it."""
+    made = transcode(source("longer-sound.mp4"), tmp_path)
+    verdict = verify(made.folder, made.plan, made.renditions, made.sound, decode=True)
+    assert verdict.frames == 50
+    assert verdict.seconds == pytest.approx(2.0, abs=0.01)
+    heard = [time for time, loud in loudness(made.folder / "audio/index.m3u8") if loud]
+    assert heard[-1] == pytest.approx(5.0, abs=0.06)
+    assert made.sound is not None
+    assert made.sound.seconds == pytest.approx(5.0, abs=0.06)
+
+
+def test_a_clock_of_the_sound_that_jumps_is_not_believed(source: Callable[[str], Path]) -> None:
+    """One packet that says it sounds in a day would be a day of silence."""
+    facts = probe(source("longer-sound.mp4"))
+    (sound,) = facts.audio
+    assert sound.sounding == pytest.approx(5.0, abs=0.1)
+    jumped = msgspec.structs.replace(facts, audio=(msgspec.structs.replace(sound, seconds=86_400.0),))
+    assert plan(jumped, ()).sound_seconds == facts.seconds
+    assert plan(facts, ()).sound_seconds == pytest.approx(5.0, abs=0.1)
+
+
 @pytest.mark.parametrize("name", ["sound.m4a", "sound.mp3"])
 def test_sound_alone_gives_a_playlist_of_sound(name: str, source: Callable[[str], Path], tmp_path: Path) -> None:
     made = transcode(source(name), tmp_path)
@@ -195,6 +212,7 @@ def test_the_master_playlist_says_what_the_files_are(source: Callable[[str], Pat
         average = sum(sizes) * 8 / 5.32 + made.sound.average_bandwidth
         assert int(line["AVERAGE-BANDWIDTH"]) == pytest.approx(average, rel=0.001)
         assert int(line["BANDWIDTH"]) >= max(sizes[:-1]) * 8
+        assert int(line["BANDWIDTH"]) >= int(line["AVERAGE-BANDWIDTH"])
         assert line["RESOLUTION"] == f"{rendition.width}x{rendition.height}"
         assert line["FRAME-RATE"] == "25.000"
         assert line["CODECS"].strip('"').split(",")[1] == "mp4a.40.2"
@@ -202,6 +220,22 @@ def test_the_master_playlist_says_what_the_files_are(source: Callable[[str], Pat
             extradata = container.streams.video[0].codec_context.extradata
             assert extradata is not None
             assert line["CODECS"].strip('"').split(",")[0] == f"avc1.{extradata[1:4].hex()}"
+
+
+@pytest.mark.parametrize(
+    ("segments", "peak"),
+    [
+        ([(6.0, 600), (6.0, 600), (1.0, 400)], 1143),  # a short last one counts with its neighbour: 1000 bytes in 7 s
+        ([(6.0, 600), (6.0, 1200), (1.0, 10)], 1600),
+        ([(6.0, 600), (1.0, 100), (1.0, 300)], 1000),  # and with as many as it takes
+        ([(2.0, 500)], 2000),
+        ([(6.0, 300), (4.0, 200), (6.0, 300)], 400),
+    ],
+)
+def test_the_peak_of_a_playlist_is_never_below_its_average(segments: list[tuple[float, int]], peak: int) -> None:
+    written = [Written(name="", header=0, seconds=seconds, bytes=size) for seconds, size in segments]
+    average = sum(size for _, size in segments) * 8 / sum(seconds for seconds, _ in segments)
+    assert peak_bandwidth(written) == peak >= average
 
 
 def quoted(line: str) -> list[str]:
@@ -224,14 +258,14 @@ def test_segments_are_as_long_as_the_playlist_promises(source: Callable[[str], P
 def test_a_chunk_encoded_twice_is_the_same_to_the_byte(source: Callable[[str], Path], tmp_path: Path) -> None:
     made = transcode(source("25.mp4"), tmp_path)
     rendition, chunk = made.plan.renditions[0], made.plan.chunks[1]
-    told: list[float] = []
+    told: list[Progress] = []
     again = encode_chunk(
         source("25.mp4"), made.plan, rendition, chunk, tmp_path / "again.mp4", threads=1, on_progress=told.append
     )
     once_more = encode_chunk(source("25.mp4"), made.plan, rendition, chunk, tmp_path / "more.mp4", threads=1)
     assert again.sha256 == once_more.sha256
     assert (again.frames, again.encoder) == (chunk.frames, "libx264")
-    assert told[-1] == 1.0
+    assert told[-1].fraction == 1.0
     assert not list(tmp_path.glob("*.part"))
 
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import asyncpg
+import msgspec
 import psycopg
 import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from holdfast import BadSetting, Holdfast, Job, State
+from holdfast import BadSetting, Holdfast, Job, State, connect
 from holdfast_media import Media
+from holdfast_media.ladder import ladder_of
 from holdfast_media.library import (
     BadRequest,
     NotFailed,
@@ -24,7 +26,10 @@ from holdfast_media.library import (
     VideoBusy,
     VideoNotFound,
     VideoState,
+    schema,
 )
+from holdfast_media.library.records import now_text, text_of
+from tests.media.tasks.films import ladder
 from tests.media.worlds import apart
 
 if TYPE_CHECKING:
@@ -47,6 +52,19 @@ async def force(world: World, version_id: str, state: VersionState, video: Video
             await on.execute("UPDATE media_video SET state = ? WHERE id = ?", video.value, rows[0][0])
         if state is VersionState.READY:
             await on.execute("UPDATE media_video SET published = ? WHERE id = ?", version_id, rows[0][0])
+
+
+async def published(world: World, version_id: str, *names: str, plan: dict[str, Any] | None = None) -> None:
+    """Have a version be published with these qualities."""
+    await force(world, version_id, VersionState.READY, VideoState.READY)
+    async with world.media.library.database.transaction() as on:
+        await on.execute("UPDATE media_version SET plan = ? WHERE id = ?", None if plan is None else text_of(plan), version_id)
+        for place, name in enumerate(names):
+            await on.execute(
+                "INSERT INTO media_quality (version_id, name, place, required, state, facts, updated_at) "
+                "VALUES (?, ?, ?, 1, 'ready', '{}', ?)",
+                *(version_id, name, place, now_text()),
+            )
 
 
 async def test_adding_a_video_stores_it_with_the_job_that_begins(world: World) -> None:
@@ -98,8 +116,59 @@ async def test_what_makes_no_sense_is_refused_in_words(world: World) -> None:
         await library.retranscode(video.id, qualities="720p")
     with pytest.raises(BadRequest, match="no published version"):
         await library.retranscode(video.id, qualities=["720p"])
+    for chunk in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(BadRequest, match="must be more than 0"):
+            await library.add("film.mp4", chunk_seconds=chunk)
+        with pytest.raises(BadRequest, match="must be more than 0"):
+            await library.retranscode(video.id, chunk_seconds=chunk)
     with pytest.raises(BadSetting, match=r"media library lives in the database"):
         await Media(Holdfast("memory://"), root=world.folder).library.list()
+
+
+async def test_a_retranscode_keeps_the_ladder_and_the_chunks_that_the_title_was_made_with(world: World) -> None:
+    library = world.media.library
+    two = ladder(world.folder / "two.toml", ("120p", 120, True), ("60p", 60, False))
+    video = await library.add("film.mp4", ladder=str(two), chunk_seconds=3)
+    again = await library.retranscode(video.id, replace=True)  # nothing was published yet: what was asked for counts
+    assert again.newest is not None
+    await published(world, again.newest.id, "120p", "60p")
+    for only in (None, ["60p"]):
+        found = await library.retranscode(video.id, qualities=only, replace=True)
+        assert found.newest is not None
+        asked = found.newest.asked
+        assert ([one.name for one in asked.rungs or ()], asked.chunk_seconds) == (["120p", "60p"], 3)
+        assert asked.ladder == str(two)
+    other = ladder(world.folder / "other.toml", ("90p", 90, True))
+    found = await library.retranscode(video.id, ladder=str(other), chunk_seconds=5, replace=True)  # what is said counts
+    assert found.newest is not None
+    assert ([one.name for one in found.newest.asked.rungs or ()], found.newest.asked.chunk_seconds) == (["90p"], 5)
+
+
+async def test_chosen_qualities_are_of_the_ladder_that_was_used_whatever_the_settings_say_now(world: World) -> None:
+    library = world.media.library
+    video = await library.add("film.mp4")  # by the settings: nobody named a ladder
+    assert video.newest is not None
+    rungs = ladder_of(str(ladder(world.folder / "two.toml", ("120p", 120, True), ("60p", 60, False)))).rungs
+    await published(world, video.newest.id, "120p", "60p", plan={"rungs": msgspec.to_builtins(rungs)})
+    some = await library.retranscode(video.id, qualities=["60p"])
+    assert some.newest is not None
+    assert some.newest.asked.rungs == rungs
+    everything = await library.retranscode(video.id, replace=True)
+    assert everything.newest is not None
+    assert everything.newest.asked.rungs is None  # by the settings, as they are now
+
+
+async def test_a_quality_that_a_title_does_not_have_is_refused_before_anything_is_done(world: World) -> None:
+    library = world.media.library
+    video = await library.add("film.mp4")
+    assert video.newest is not None
+    await published(world, video.newest.id, "120p", "60p")
+    with pytest.raises(BadRequest, match=r"has no quality 480p: there are 120p, 60p"):
+        await library.retranscode(video.id, qualities=["60p", "480p"])
+    other = ladder(world.folder / "other.toml", ("90p", 90, True))
+    with pytest.raises(BadRequest, match=r"has no quality 480p: there are 90p, 120p, 60p"):
+        await library.retranscode(video.id, qualities=["480p"], ladder=str(other))
+    assert [one.number for one in (await library.get(video.id)).versions] == [1]
 
 
 async def test_of_two_retranscodes_at_once_one_is_made_and_the_other_refused(world: World) -> None:
@@ -279,6 +348,39 @@ async def test_tables_are_made_once_however_many_make_them_at_once(world: World)
         await others[4].library.list()
     for one in others:
         await one.close()
+
+
+async def test_every_mutation_names_who_did_it(world: World) -> None:
+    library = world.media.library
+    video = await library.add("film.mp4", by="ann")
+    assert video.newest is not None
+    assert "by:ann" in (await world.app.job(UUID(video.newest.jobs.prepare)).view()).tags
+    again = await library.retranscode(video.id, replace=True, by="ben")
+    assert again.newest is not None
+    await world.app.fail(UUID(again.newest.jobs.prepare), "no such luck")
+    assert (await library.get(video.id)).state is VideoState.FAILED
+    await library.retry(video.id, by="cem")
+    await library.delete(video.id, by="dan")
+    store = connect(world.url)
+    await store.open()
+    lines = [(line.actor, line.action, line.targets, line.detail) for line in await store.audits(limit=100)]
+    await store.close()
+    said = [(actor, detail) for actor, action, targets, detail in lines if targets == (f"video {video.id}",)]
+    assert said[::-1] == [
+        ("ann", "media: add 'film'"),
+        ("ben", "media: re-transcode all qualities of 'film'"),
+        ("cem", "media: retry 'film'"),
+        ("dan", "media: delete 'film'"),
+    ]
+    assert {actor for actor, action, _, _ in lines if action == "cancel"} >= {"ben", "dan"}
+
+
+async def test_tables_that_are_there_are_not_made_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.media.library.database.make()
+    monkeypatch.setattr(schema, "STATEMENTS", ("CREATE what nobody may",))  # a role without the right to create
+    again = world.again()
+    assert await again.library.list() == []
+    await again.close()
 
 
 def test_a_move_that_would_have_to_wait_is_not_driven_by_hand(tmp_path: Path) -> None:

@@ -46,6 +46,12 @@ class WhisperModel:
         info = SimpleNamespace(language=language or "de", duration=10.0)
         return segments(), info
 """
+FINDS = """
+
+def download_model(size_or_id, output_dir=None, local_files_only=False, cache_dir=None):
+    assert local_files_only, "nothing may be fetched"
+    {finds}
+"""
 SPEAKS = """
         def segments():
             yield SimpleNamespace(start=0.0, end=2.5, text=" Guten Tag & <Weg>. ")
@@ -58,9 +64,9 @@ SPEAKS = """
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Have a package called `faster_whisper` that does as the test says."""
 
-    def make(body: str = SPEAKS) -> None:
+    def make(body: str = SPEAKS, finds: str = "raise AssertionError('not asked')") -> None:
         (tmp_path / "packages").mkdir(exist_ok=True)
-        (tmp_path / "packages" / "faster_whisper.py").write_text(STAND_IN.format(body=body))
+        (tmp_path / "packages" / "faster_whisper.py").write_text(STAND_IN.format(body=body) + FINDS.format(finds=finds))
         monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"), prepend=os.pathsep)
         monkeypatch.syspath_prepend(str(tmp_path / "packages"))
 
@@ -128,6 +134,31 @@ def test_a_folder_without_a_model_is_noticed_before_any_work(stand_in: Callable[
     assert error.value.code == "SPEECH_MISSING"
 
 
+def test_a_named_model_that_is_not_there_is_noticed_before_any_work(stand_in: Callable[..., None]) -> None:
+    stand_in(finds="raise LookupError('cannot find the files in the local cache at /root/.cache/secret')")
+    with pytest.raises(MediaError, match="the model absent is not there") as error:
+        FasterWhisper(model="absent").check()
+    assert (error.value.code, error.value.retryable) == ("SPEECH_MISSING", False)
+    assert "download_model('absent')" in error.value.message
+    assert "/root" not in error.value.message
+    FasterWhisper(model="absent", download=True).check()  # it may be fetched
+
+
+def test_half_a_model_is_none(stand_in: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / "snapshot").mkdir()
+    stand_in(finds=f"return {str(tmp_path / 'snapshot')!r}")
+    with pytest.raises(MediaError, match="the model half is not there"):
+        FasterWhisper(model="half").check()
+    (tmp_path / "snapshot" / "model.bin").write_bytes(b"weights")
+    FasterWhisper(model="half").check()
+
+
+def test_a_name_that_nobody_knows_is_told_with_those_that_are_known(stand_in: Callable[..., None]) -> None:
+    stand_in(finds="raise ValueError('Invalid model size, expected one of: tiny, base')")
+    with pytest.raises(MediaError, match=r"there is no model tinny: .*tiny, base"):
+        FasterWhisper(model="tinny").check()
+
+
 def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MediaError, match=r"pip install 'holdfast\[speech\]'") as error:
@@ -192,6 +223,20 @@ def test_the_real_package_runs_from_file_to_subtitles(tone: Path, tmp_path: Path
     assert all(one.end >= one.start >= 0 for one in said.segments)
     assert shares[-1] == 1.0
     assert webvtt.parse((tmp_path / "captions.vtt").read_text()).language == "en"
+
+
+@real
+def test_the_real_package_finds_a_model_in_its_cache_and_misses_one_that_is_not_there(tmp_path: Path) -> None:
+    """Laid out as the hub does it: a branch names a commit, and a folder of that name holds the files."""
+    repository = tmp_path / "models--Systran--faster-whisper-tiny"
+    with pytest.raises(MediaError, match="the model tiny is not there"):
+        FasterWhisper(model="tiny", cache=tmp_path).check()
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    tiny.build(repository / "snapshots" / ("0" * 40))
+    FasterWhisper(model="tiny", cache=tmp_path).check()
+    with pytest.raises(MediaError, match="there is no model tinny: "):
+        FasterWhisper(model="tinny", cache=tmp_path).check()
 
 
 @real

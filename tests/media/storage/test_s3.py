@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSResponse
 from holdfast_media.errors import MediaError, Stopped
 from holdfast_media.storage import Attempt
 from holdfast_media.storage.cache import Cache
-from holdfast_media.storage.retrying import Patience
+from holdfast_media.storage.retrying import Patience, Transient
 from holdfast_media.storage.s3 import MEBI, S3Settings, S3Storage
 from tests.media.storage.conftest import SHORT
 from tests.media.storage.rclone import ACCESS, BUCKET, SECRET, RcloneS3
@@ -58,6 +58,33 @@ def test_a_large_file_is_sent_in_parts(s3: S3Storage, big: Path) -> None:
     assert uploads(s3) == []
     with s3.lend(KEY) as path:
         assert path.read_bytes() == big.read_bytes()
+
+
+@pytest.mark.parametrize("publishing", ["put_object", "complete_multipart_upload"])
+def test_the_lease_is_proven_before_every_try_to_publish(
+    s3: S3Storage, big: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, publishing: str
+) -> None:
+    """Retries go on for a minute: the proof of the first one says nothing about the last."""
+    small = tmp_path / "small"
+    small.write_bytes(b"a film")
+    proofs: list[int] = []
+    ask, tries = S3Storage.ask, iter([True, True, False])
+
+    def failing(storage: S3Storage, name: str, *args: Any, **options: Any) -> Any:
+        if name == publishing and next(tries):
+            raise Transient(MediaError("STORAGE_UPLOAD_FAILED", "for now"))
+        return ask(storage, name, *args, **options)
+
+    def prove() -> None:
+        proofs.append(len(proofs))
+        if len(proofs) == 3:
+            raise MediaError("STALE_LEASE", "taken")
+
+    monkeypatch.setattr(S3Storage, "ask", failing)
+    with pytest.raises(MediaError) as caught:
+        s3.put(KEY, small if publishing == "put_object" else big, before_publish=prove)
+    assert (caught.value.code, len(proofs)) == ("STALE_LEASE", 3)
+    assert s3.head(KEY) is None
 
 
 def test_a_server_that_is_killed_in_the_midst_of_an_upload_and_comes_back(tmp_path: Path, big: Path, s3_keys: None) -> None:

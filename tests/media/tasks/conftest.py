@@ -26,6 +26,12 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def silent(films: Path) -> Path:
+    """A film of two chunks, without sound."""
+    return film(films / "silent.mp4", seconds=4, sound=False)
+
+
 @pytest_asyncio.fixture
 async def studio(tmp_path: Path, films: Path) -> AsyncIterator[Studio]:
     """An application on a SQLite file."""

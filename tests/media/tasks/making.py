@@ -18,6 +18,7 @@ def made_on(url: str, folder: Path, films: Path, **options: object) -> Studio:
         "ladder": films / "ladder.toml",
         "chunk_seconds": 2,
         "segment_seconds": 2,
+        "together": False,
         "retry_after": 0.05,
         "attempts": 3,
         "lease": 6,

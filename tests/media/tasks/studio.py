@@ -11,7 +11,7 @@ import msgspec
 from holdfast_media.errors import ENCODE_FAILED, MediaError, Stopped
 from holdfast_media.tasks import encoding
 from holdfast_media.tasks.work import EncodeResult
-from holdfast_media.transcode import encode_chunk
+from holdfast_media.transcode import encode_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,28 +94,35 @@ class Encoder:
 
     monkeypatch: pytest.MonkeyPatch
     instead: Callable[[str, int, Callable[[], str | None]], None] = field(default=lambda *_: None)
-    asked: list[tuple[str, int]] = field(default_factory=list)
+    calls: list[tuple[tuple[str, ...], int]] = field(default_factory=list)
+    """The qualities that it was asked for at once, and the chunk."""
     stopped: list[str] = field(default_factory=list)
 
+    @property
+    def asked(self) -> list[tuple[str, int]]:
+        """Each quality and chunk."""
+        return [(name, chunk) for names, chunk in self.calls for name in names]
+
     def __post_init__(self) -> None:
-        def counted(source: Any, plan: Any, rendition: Any, chunk: Any, target: Any, **options: Any) -> Any:
-            self.asked.append((rendition.name, chunk.index))
+        def counted(source: Any, plan: Any, renditions: Any, chunk: Any, targets: Any, **options: Any) -> Any:
+            self.calls.append((tuple(one.name for one in renditions), chunk.index))
             try:
-                self.instead(rendition.name, chunk.index, options["stop"])
+                for rendition in renditions:
+                    self.instead(rendition.name, chunk.index, options["stop"])
             except Stopped as error:
                 self.stopped.append(error.reason)
                 raise
-            return encode_chunk(source, plan, rendition, chunk, target, **options)
+            return encode_chunks(source, plan, renditions, chunk, targets, **options)
 
-        self.monkeypatch.setattr(encoding, "encode_chunk", counted)
+        self.monkeypatch.setattr(encoding, "encode_chunks", counted)
 
 
-def failing(*names: str) -> Callable[[str, int, Callable[[], str | None]], None]:
+def failing(*names: str, at: int = 1) -> Callable[[str, int, Callable[[], str | None]], None]:
     """Fail for good in these qualities, in their second chunk."""
 
     def instead(name: str, chunk: int, stop: Callable[[], str | None]) -> None:
         del stop
-        if name in names and chunk == 1:
+        if name in names and chunk == at:
             raise MediaError(ENCODE_FAILED, "the encoder gave up.")
 
     return instead

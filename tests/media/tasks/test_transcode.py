@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from holdfast import State
 from holdfast_media import CellState, VersionState, VideoState
-from holdfast_media.errors import INPUT_UNREADABLE, Stopped
+from holdfast_media.errors import INPUT_UNREADABLE, MediaError, Stopped
 from holdfast_media.tasks import context
+from holdfast_media.tasks.work import VersionPlan
 from tests.media.tasks.films import film, frames, ladder
 from tests.media.tasks.making import made_on
 from tests.media.tasks.studio import Encoder, Studio, failing
@@ -133,25 +135,27 @@ async def test_a_required_quality_that_fails_fails_the_video_and_an_optional_one
 
 
 async def test_a_retry_encodes_only_what_is_missing_or_broken(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = Encoder(monkeypatch, failing("180p"))
+    encoder = Encoder(monkeypatch, failing("180p", at=2))
     video = await studio.media.library.add(studio.film)
-    async with studio.worker():
+    async with studio.worker(concurrency=1):
         video = await studio.ended(video)
         await studio.idle()
         assert video.state is VideoState.FAILED
         encoder.instead = lambda *_: None
-        encoder.asked.clear()
-        broken = min((studio.home(video) / "chunks").glob("*.mp4"))
+        encoder.calls.clear()
+        assert video.newest is not None
+        plan = msgspec.convert(video.newest.plan, VersionPlan)
+        broken = studio.folder / "media" / plan.making_of("180p").chunks[0]
         broken.write_bytes(broken.read_bytes()[:-100] + b"\0" * 100)
         video = await studio.ended(await studio.media.library.retry(video.id))
     assert (video.state, video.error) == (VideoState.READY, None)
     assert video.newest is not None
     assert video.newest.number == 1
-    # the one that failed, and the one that was broken; of a quality that was packaged no chunk is looked at for long
-    assert len(encoder.asked) == 2
-    assert ("180p", 1) in encoder.asked
+    # the one that failed, and the one that was broken; of a quality that was packaged no chunk is looked at
+    assert sorted(encoder.asked) == [("180p", 0), ("180p", 2)]
     results = await studio.encodes(video)
-    assert sum(one.reused for one in results) == 4
+    assert [one.reused for one in results] == [False, True, False]
+    assert [one.encoder for one in results] == ["libx264"] * 3  # whoever did it, and whenever
     assert len(frames(studio.master(video))) == 60
 
 
@@ -210,19 +214,42 @@ async def test_a_retranscode_of_some_qualities_takes_the_others_over(studio: Stu
     async with studio.worker():
         video = await studio.ended(video)
         await studio.idle()
-        encoder.asked.clear()
+        encoder.calls.clear()
         video = await studio.ended(await studio.media.library.retranscode(video.id, qualities=["90p"], fresh=True))
         assert {name for name, _ in encoder.asked} == {"90p"}
         assert (video.state, video.error) == (VideoState.READY, None)
         text = studio.master(video).read_text()
         assert ("180p-" in text, "90p-" in text) == (True, True)
         # the same recipe, intact: nothing is encoded again
-        encoder.asked.clear()
+        encoder.calls.clear()
         video = await studio.ended(await studio.media.library.retranscode(video.id, qualities=["90p"]))
-        unknown = await studio.ended(await studio.media.library.retranscode(video.id, qualities=["4p"]))
-    assert unknown.state is VideoState.READY  # the old version plays on
-    assert unknown.newest is not None
-    assert (unknown.newest.state, unknown.newest.code) == (VersionState.FAILED, "LADDER_INVALID")
+        assert encoder.asked == []
+        # of a ladder that is given only the worker knows which of its rungs this source gives
+        other = ladder(studio.folder / "other.toml", ("1080p", 1080, False), ("90p", 90, True))
+        above = await studio.media.library.retranscode(video.id, qualities=["1080p"], ladder=str(other))
+        above = await studio.ended(above)
+    assert above.state is VideoState.READY  # the old version plays on
+    assert above.newest is not None
+    assert (above.newest.state, above.newest.code) == (VersionState.FAILED, "LADDER_INVALID")
+
+
+async def test_a_ladder_is_what_it_was_when_it_was_asked_for_wherever_the_workers_are(
+    studio: Studio, silent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = studio.folder / "here"
+    here.mkdir()
+    ladder(here / "own.toml", ("60p", 60, True))
+    monkeypatch.chdir(here)
+    video = await studio.media.library.add(silent, ladder="own.toml")
+    with pytest.raises(MediaError, match="LADDER_INVALID"):
+        await studio.media.library.add(silent, ladder="nowhere.toml")
+    (here / "own.toml").unlink()
+    monkeypatch.chdir(studio.folder)
+    async with studio.worker():
+        video = await studio.ended(video)
+    assert (video.state, video.error) == (VideoState.READY, None)
+    assert video.newest is not None
+    assert [one.name for one in video.newest.qualities] == ["60p"]
 
 
 async def test_a_deleted_video_aborts_what_runs_and_leaves_nothing(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,12 +282,85 @@ async def test_a_full_disk_is_told_before_work_and_tried_again(studio: Studio, m
         video = await studio.ended(video)
     assert (video.state, video.error) == (VideoState.READY, None)
     assert video.newest is not None
-    events = []
+    said = []
     for one in (video.newest.jobs.audio, *(each for ids in video.newest.jobs.encode.values() for each in ids)):
         if one is not None:
-            events += [event.detail or "" for event in await studio.app.job(one).events()]
-    assert any(detail.startswith("DISK_FULL: ") and "Make room" in detail for detail in events)
+            said += [line.message for line in await studio.app.job(one).logs()]
+    assert any(message.startswith("DISK_FULL: ") and "Make room" in message for message in said)
     assert len(encoder.asked) == 6  # nothing was begun that would not have fitted
+
+
+async def test_a_disk_that_stays_full_spends_no_attempts(studio: Studio, silent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "LONGEST_REST", 0.01)
+    free = iter([1000] * (4 * studio.media.settings.attempts))  # there are four chunks
+    monkeypatch.setattr(context, "free_bytes", lambda _: next(free, 10**12))
+    video = await studio.media.library.add(silent)
+    async with studio.worker(concurrency=1):
+        video = await studio.ended(video)
+    assert (video.state, video.error) == (VideoState.READY, None)
+    assert next(free, None) is None
+
+
+async def test_what_has_waited_for_room_is_neither_lost_nor_done_again(
+    studio: Studio, silent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "LONGEST_REST", 0.2)
+    free = iter([10**12, 1000, 1000, 1000])  # `prepare` has room, and then there is none for a while
+    monkeypatch.setattr(context, "free_bytes", lambda _: next(free, 10**12))
+    seen: set[tuple[CellState, bool]] = set()
+    video = await studio.media.library.add(silent)
+
+    async def ended() -> bool:
+        newest = (await studio.media.library.get(video.id)).newest
+        assert newest is not None
+        seen.update((cell.state, cell.lost) for cell in (await studio.media.grid(newest)).cells)
+        return not newest.active
+
+    async with studio.worker(concurrency=1):
+        await studio.until(ended)
+        video = await studio.ended(video)
+    assert next(free, None) is None
+    assert video.newest is not None
+    assert video.newest.result is not None
+    assert (video.state, video.newest.result["chunks"], video.newest.result["redone"]) == (VideoState.READY, 4, 0)
+    assert {lost for _, lost in seen} == {False}
+    grid = await studio.media.grid(video.newest)
+    assert max(cell.attempt for cell in grid.cells) > 1
+    assert (grid.count(CellState.DONE), grid.redone) == (4, 0)
+
+
+async def test_while_there_is_no_room_the_grid_says_so(studio: Studio, silent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = threading.Event()
+    monkeypatch.setattr(context, "LONGEST_REST", 0.2)
+    monkeypatch.setattr(context, "free_bytes", lambda _: 10**12 if room.is_set() else 1000)
+    video = await studio.media.library.add(silent)
+
+    async def told() -> bool:
+        newest = (await studio.media.library.get(video.id)).newest
+        assert newest is not None
+        cells = (await studio.media.grid(newest)).cells
+        return any(cell.state is CellState.WAITING and cell.message.startswith("DISK_FULL: 0 MB are free") for cell in cells)
+
+    async with studio.worker(concurrency=1):
+        await studio.until(told)
+        room.set()
+        assert (await studio.ended(video)).state is VideoState.READY
+
+
+async def test_chunks_and_packages_must_both_fit_before_the_work_begins(
+    studio: Studio, silent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    real = context.Context.check_room
+
+    def check_room(self: context.Context, needed: float, **options: bool) -> None:
+        asked.append(needed)
+        real(self, needed, **options)
+
+    monkeypatch.setattr(context.Context, "check_room", check_room)
+    async with studio.worker(concurrency=1):
+        await studio.ended(await studio.media.library.add(silent))
+    assert asked[0] >= 2 * (300 + 300) * 125 * 4  # of both qualities, all 4 s, twice
 
 
 async def test_a_job_that_dies_for_good_leaves_no_video_in_limbo(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,4 +404,5 @@ async def test_a_source_that_changes_on_the_way_is_not_mixed_with_what_it_was(
     assert video.state is VideoState.FAILED
     assert video.newest is not None
     assert video.newest.code == "INPUT_CHANGED"
-    assert encoder.asked
+    assert len(encoder.asked) == 1
+    assert not list(studio.home(video).rglob("chunks/*.mp4"))  # the one that was encoded while it changed is not published

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 MEBI = 2**20
 LIMITS = Limits(
-    total=40 * MEBI, part=MEBI, parts=50, uploads=3, part_seconds=1.0, archive=ArchiveLimits(files=20, total=4 * MEBI, ratio=20)
+    total=40 * MEBI,
+    part=MEBI,
+    parts=50,
+    uploads=3,
+    part_seconds=1.0,
+    at_once=2,
+    archive=ArchiveLimits(files=20, total=4 * MEBI, ratio=20),
 )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -20,6 +22,7 @@ from holdfast_media.transfer.grants import Grant, grants_by_fields
 from tests.media.transfer.served import Encoders, attempt_of, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import httpx2
@@ -158,6 +161,60 @@ def test_what_is_no_lease_any_more_publishes_nothing(
 
 def ask_id(job: dict[str, Any]) -> Any:
     return UUID(job["job_id"])
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what a server does: files tell nobody."""
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_part_counts_only_while_the_lease_is_held(encoders: Encoders, client: httpx2.Client, behind: LocalStorage) -> None:
+    """It may come for minutes: the job is taken while it does."""
+    job = encoders.job()
+    headers = shown(job, encoders.key)
+    upload = begin(client, headers).json()["upload"]
+    taken: list[dict[str, Any]] = []
+
+    def slowly() -> Iterator[bytes]:
+        yield DATA[: PART // 2]
+        until(lambda: any((encoders.uploads / upload).glob("part.*")))  # the lease was proven, and the part is being written
+        taken.append(encoders.ask.taken_over(job))
+        yield DATA[PART // 2 : PART]
+
+    sums = {"Holdfast-Sha256": hashlib.sha256(DATA[:PART]).hexdigest()}
+    answer = client.put(f"/uploads/{upload}/parts/1", content=slowly(), headers=headers | sums)
+    assert (answer.status_code, answer.json()["error"]) == (409, "stale")
+    now = shown(taken[0], encoders.key)
+    assert begin(client, now).json()["have"] == []
+    assert send(client, now, upload, 1).status_code == 200
+    # and one that is there stays there, whatever a later one is
+    wrong = client.put(f"/uploads/{upload}/parts/1", content=b"x" * PART, headers=now | sums)
+    assert wrong.status_code == 422
+    assert begin(client, now).json()["have"] == [1]
+    assert [one.name for one in (encoders.uploads / upload).iterdir() if one.name.startswith("part.")] == []
+
+
+def test_a_file_is_deleted_only_while_the_lease_is_held(
+    encoders: Encoders, client: httpx2.Client, behind: LocalStorage, monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    """The lease is lost between the request and the deletion: where threads, or the storage, are slow."""
+    job = encoders.job()
+    headers = shown(job, encoders.key)
+    behind.put("out/a.m4s", file)
+    to_thread = asyncio.to_thread
+
+    async def late(work: Any, *args: Any) -> Any:
+        if getattr(work, "__name__", "") == "delete":
+            await asyncio.get_running_loop().run_in_executor(None, encoders.ask.taken_over, job)
+        return await to_thread(work, *args)
+
+    monkeypatch.setattr(asyncio, "to_thread", late)
+    answer = client.delete("/files/out/a.m4s", headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (409, "stale")
+    assert behind.head("out/a.m4s") is not None
 
 
 def test_the_client_says_that_the_lease_was_lost(encoders: Encoders, behind: LocalStorage, file: Path) -> None:

@@ -19,6 +19,7 @@ from holdfast_media.storage.local import LocalStorage
 from holdfast_media.storage.retrying import Patience
 from holdfast_media.storage.tree import _files, _pack
 from holdfast_media.storage.wire import UploadAnswer
+from holdfast_media.transfer import uploads
 from holdfast_media.transfer.ranges import Asked, asked
 from tests.media.storage.ways import way
 from tests.media.transfer import corpus
@@ -265,9 +266,9 @@ def test_a_damaged_part_is_refused_and_a_later_one_taken(
     assert (answer.status_code, answer.json()["error"]) == (422, "CHECKSUM_MISMATCH")
     assert client.get(f"/uploads/{upload}", headers=headers).json()["have"] == []
     assert send(client, headers, upload, 1).status_code == 200
-    # sent again and damaged, it does not count any more
+    # sent again and damaged, it leaves the one that is there as it is
     client.put(f"/uploads/{upload}/parts/1", content=DATA[: 64 * 1024], headers=wrong)
-    assert client.get(f"/uploads/{upload}", headers=headers).json()["have"] == []
+    assert client.get(f"/uploads/{upload}", headers=headers).json()["have"] == [1]
 
 
 def test_parts_that_make_another_whole_are_refused(encoders: Encoders, client: httpx2.Client, behind: LocalStorage) -> None:
@@ -358,13 +359,16 @@ def test_a_job_has_only_so_many_uploads_open(encoders: Encoders, client: httpx2.
     assert begin(client, headers, "out/8").status_code == 200
 
 
-def test_uploads_that_nobody_goes_on_with_are_swept(encoders: Encoders, client: httpx2.Client, behind: LocalStorage) -> None:
+def test_uploads_that_nobody_goes_on_with_are_swept(
+    encoders: Encoders, client: httpx2.Client, behind: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     headers = shown(encoders.job(), encoders.key)
     upload = begin(client, headers).json()["upload"]
     long_ago = time.time() - 2 * 86_400
     for path in (encoders.uploads / upload).iterdir():
         os.utime(path, (long_ago, long_ago))
     os.utime(encoders.uploads / upload, (long_ago, long_ago))
+    monkeypatch.setattr(uploads, "SWEEP_EVERY", 0.0)  # a minute has passed since the last time
     begin(client, headers, "out/other")
     assert not (encoders.uploads / upload).exists()
 

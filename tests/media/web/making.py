@@ -42,6 +42,7 @@ class Made:
             "reserve": 0,
             "chunk_seconds": 2,
             "segment_seconds": 2,
+            "together": False,
             "retry_after": 0.05,
             "attempts": 3,
             "threads": 1,
@@ -70,7 +71,7 @@ def make(folder: Path, films: Path) -> Made:
 
     async def work() -> None:
         async with app.worker(concurrency=2, poll=0.1):
-            video = await media.library.add(films / "otters.mp4", title=TITLE)
+            video = await media.library.add(films / "otters.mp4", title=TITLE, ladder=str(films / "ladder.toml"))
             async with asyncio.timeout(240):
                 # a row of a database tells nobody that it has changed
                 while (newest := (await media.library.get(video.id)).newest) is None or newest.active:  # noqa: ASYNC110

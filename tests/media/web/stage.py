@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast_media.errors import ENCODE_KILLED, MediaError, Stopped
+from holdfast_media.ffmpeg import Progress
 from holdfast_media.storage import storage_from
 from holdfast_media.tasks import encoding
-from holdfast_media.transcode import encode_chunk
+from holdfast_media.transcode import encode_chunks
 from tests.media.web.making import CAPTIONS, Made
 
 if TYPE_CHECKING:
@@ -123,18 +124,20 @@ class Held:
     gate: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        def held(source: Any, plan: Any, rendition: Any, chunk: Any, target: Any, **options: Any) -> Any:
+        def held(source: Any, plan: Any, renditions: Any, chunk: Any, targets: Any, **options: Any) -> Any:
+            (rendition,) = renditions
             if (rendition.name, chunk.index) in self.kills:
                 self.kills.discard((rendition.name, chunk.index))
                 raise MediaError(ENCODE_KILLED, "ffmpeg was killed.")
             if rendition.name in self.holds and chunk.index >= self.first:
-                options["on_progress"](0.35 + 0.15 * (chunk.index - self.first))
+                share = 0.35 + 0.15 * (chunk.index - self.first)
+                options["on_progress"](Progress(fraction=share, seconds=0.0, frames=0, speed=None, remaining=None))
                 while not self.gate.wait(0.05):
                     if reason := options["stop"]():
                         raise Stopped(reason)
-            return encode_chunk(source, plan, rendition, chunk, target, **options)
+            return encode_chunks(source, plan, renditions, chunk, targets, **options)
 
-        self.monkeypatch.setattr(encoding, "encode_chunk", held)
+        self.monkeypatch.setattr(encoding, "encode_chunks", held)
 
 
 def with_captions(made: Made) -> None:

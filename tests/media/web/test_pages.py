@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
+import os
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 
 from holdfast import Holdfast
 from holdfast.server import ServerSettings, create_server
 from holdfast.store.port import Action, Role
+from holdfast_media.errors import MediaError
 from holdfast_media.library import VideoNotFound
-from holdfast_media.transfer import Limits
+from holdfast_media.library.records import text_of
+from holdfast_media.transfer import Limits, uploads
 from holdfast_media.web import files, incoming, media_pages
 from tests.media.web.stage import lines_of, with_captions
 from tests.server.ui.conftest import OWN
 from tests.server.ui.serving import SECRET, new_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from holdfast.server import Server
@@ -220,11 +226,22 @@ def test_chosen_qualities_are_made_anew_and_the_log_says_who_asked(place: Place)
     assert "is being made at this moment" in again.text
 
 
+def test_a_title_is_made_anew_with_the_ladder_that_it_was_made_with(place: Place) -> None:
+    """Whatever the settings of this server say: another one may have added it."""
+    for chosen in ({"which": "all"}, {"which": "some", "quality": ["90p"]}):
+        assert place.client.post(f"{place.title}/retranscode", data=chosen | {"replace": "on"}).status_code == 303
+        asked = place.do(place.media.library.get(place.made.video_id)).newest.asked
+        assert [one.name for one in asked.rungs or ()] == ["180p", "90p"]
+
+
 def test_what_cannot_be_done_is_said(place: Place) -> None:
     assert "has not failed" in place.client.post(f"{place.title}/retry").text
     assert "No quality is chosen" in place.client.post(f"{place.title}/retranscode", data={"which": "some"}).text
+    unknown = place.client.post(f"{place.title}/retranscode", data={"which": "some", "quality": ["4320p"]})
+    assert (unknown.status_code, "has no quality 4320p: there are 180p, 90p" in unknown.text) == (400, True)
     gone = f"/media/{'0' * 8}-0000-7000-8000-{'0' * 12}"
     assert place.client.post(f"{gone}/delete").status_code == 404
+    assert place.audited() == [], "nothing was done"
 
 
 def test_titles_are_found_by_state_and_words(place: Place, films: Path) -> None:
@@ -234,6 +251,21 @@ def test_titles_are_found_by_state_and_words(place: Place, films: Path) -> None:
     assert "Otters at dusk" in place.client.get("/media?state=ready").text
     assert "No title matches" in place.client.get("/media?state=failed").text
     assert place.client.get("/media?state=nonsense&after=nonsense").status_code == 200
+
+
+def test_a_title_that_is_being_made_says_truly_when_it_can_be_watched(place: Place, films: Path) -> None:
+    library = place.media.library
+    video = place.do(library.add(films / "other.mp4", title="seals"))
+    assert "as soon as all chunks of one quality are there." in place.client.get(f"/media/{video.id}").text
+
+    async def made_together() -> None:
+        async with library.database.transaction() as on:
+            known = video.newest.jobs
+            jobs = text_of(msgspec.structs.replace(known, together=True, encode={"180p": (known.prepare,)}))
+            await on.execute("UPDATE media_version SET jobs = ? WHERE id = ?", jobs, video.newest.id)
+
+    place.do(made_together())
+    assert "with those of the others, so that is near the end." in place.client.get(f"/media/{video.id}").text
 
 
 # -- uploads ---------------------------------------------------------------------------------------------------------------
@@ -264,8 +296,12 @@ def test_an_upload_becomes_a_title_once(place: Place, films: Path) -> None:
     assert video.title == "Seals"
     with place.media.storage.open(video.source.key) as file:
         assert file.read() == content
-    assert place.audited()[0][2].startswith("media: upload 'seals.mp4'")
-    assert place.client.post(f"/media/upload/{begun['id']}/complete").status_code == 404, "nothing is left of it"
+    assert place.audited() == [("admin", (f"video {video.id}",), "media: add 'Seals'")]
+    assert place.client.post(f"/media/upload/{begun['id']}/complete").json() == done, "the answer may have been lost"
+    assert begin(place.client, content).json() == done, "and the file chosen again"
+    assert len(place.audited()) == 1
+    assert len(list(place.media.storage.list("uploads/"))) == 1
+    assert place.client.post(f"/media/upload/{'0' * 32}/complete").status_code == 404
 
 
 def test_who_dies_before_there_is_a_title_goes_on_with_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,6 +319,81 @@ def test_who_dies_before_there_is_a_title_goes_on_with_it(place: Place, monkeypa
     video = place.client.post(f"/media/upload/{begun['id']}/complete").json()["video"]
     assert place.client.get(video).status_code == 200
     assert [one.size for one in place.media.storage.list("uploads/")] == [len(content)]
+
+
+def grown_old(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have all uploads left alone for two days; returns them."""
+    folder = place.made.folder / "scratch" / "uploads"
+    for path in [folder, *folder.rglob("*")]:
+        os.utime(path, (time.time() - 2 * 86_400,) * 2)
+    monkeypatch.setattr(incoming, "SWEEP_EVERY", 0.0)
+    monkeypatch.setattr(uploads, "SWEEP_EVERY", 0.0)
+    return [path.name for path in folder.iterdir()]
+
+
+@pytest.mark.parametrize("added", [1, 0])
+def test_the_source_of_a_title_is_never_swept(place: Place, monkeypatch: pytest.MonkeyPatch, added: int) -> None:
+    """The server dies after the content is in the storage: with the title, or before there is one."""
+    begun = begin(place.client, b"a film").json()
+    send(place.client, begun["id"], 1, b"a film")
+
+    def die(*_: Any, **__: Any) -> Any:
+        raise LookupError("the server dies here")
+
+    with monkeypatch.context() as dying:
+        if added:
+            dying.setattr(incoming.Incoming, "discard", die)
+        else:
+            dying.setattr(place.media.library, "add", die)
+        assert place.client.post(f"/media/upload/{begun['id']}/complete").status_code == 500
+    assert begun["id"] in grown_old(place, monkeypatch)
+    other = begin(place.client, b"another film", name="other.mp4").json()
+    assert not (place.made.folder / "scratch" / "uploads" / begun["id"]).exists()
+    assert (place.made.folder / "scratch" / "uploads" / other["id"]).exists()
+    assert len(list(place.media.storage.list("uploads/"))) == added
+    if added:
+        (video,) = place.do(place.media.library.list(text="seals"))
+        with place.media.storage.open(video.source.key) as file:
+            assert file.read() == b"a film"
+
+
+def test_uploads_are_swept_once_a_minute(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+
+    def counted(number: int, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def look(self: Any) -> Any:
+            looked.append(number)
+            return work(self)
+
+        return look
+
+    monkeypatch.setattr(uploads.Uploads, "sweep", counted(1, uploads.Uploads.sweep))
+    monkeypatch.setattr(incoming.Incoming, "_folders", counted(2, incoming.Incoming._folders))
+    for number in range(3):
+        assert begin(place.client, b"a film", name=f"{number}.mp4").status_code == 200
+    assert sorted(looked) == [1, 2]
+
+
+def test_a_disk_that_is_full_is_said_to_the_script(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, status in ((errno.ENOSPC, 507), (errno.EIO, 503)):
+
+        def fail(*_: Any, number: int = number) -> Any:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as broken:
+            broken.setattr(incoming, "write", fail)
+            answer = begin(place.client, b"a film", name=f"{number}.mp4")
+        assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json")
+        assert answer.json()["message"]
+
+
+def test_a_file_that_vanishes_is_not_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(key: str, start: int = 0) -> Any:
+        del start
+        raise MediaError("NOT_FOUND", key)
+
+    monkeypatch.setattr(place.media.storage, "open", gone)
+    assert place.client.get(f"{place.title}/files/master.m3u8").status_code == 404
 
 
 def test_parts_that_are_wrong_do_not_count(place: Place) -> None:

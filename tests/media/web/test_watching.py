@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +17,14 @@ from holdfast.server import ServerSettings, create_server
 from holdfast_media.transfer import Limits
 from holdfast_media.web import incoming, media_pages
 from tests.media.tasks.films import film, ladder
+from tests.media.web import doomed
 from tests.media.web.making import SECONDS, TITLE, Made
 from tests.media.web.stage import Held, Stage, until, warm, with_captions
 from tests.server.ui.browser import axe
 from tests.server.ui.serving import SECRET, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Browser, Page, Request, Route, ViewportSize
 
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("media-web")
 
-IMAGES = Path(__file__).parents[3] / "docs" / "images"
+ROOT = Path(__file__).parents[3]
+IMAGES = ROOT / "docs" / "images"
 WIDE: ViewportSize = {"width": 1360, "height": 850}
 TALL: ViewportSize = {"width": 1360, "height": 960}
 NARROW: ViewportSize = {"width": 380, "height": 800}
@@ -157,7 +161,7 @@ def test_the_grid_fills_and_the_film_plays_before_all_of_it_is_there(stage: Stag
     page = stage.page(f"/media/{video.id}")
     page.evaluate("window.same = true")
     expect(page.locator("h1 .state")).to_have_text("pending")
-    expect(page.locator("#no-player")).to_contain_text("as soon as the first quality is there")
+    expect(page.locator("#no-player")).to_contain_text("as soon as all chunks of one quality are there")
     stop = stage.worker(concurrency=6, name="attic-1:4242")
     try:
         expect(page.locator("#count-running")).to_have_text("4")
@@ -204,6 +208,43 @@ def test_a_worker_that_is_gone_is_seen_in_amber(stage: Stage, monkeypatch: pytes
         stage.do(stage.media.library.delete(video.id))
         held.gate.set()
         stop()
+
+
+def test_the_cells_of_a_killed_worker_turn_amber_until_another_one_has_done_them(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real process, and SIGKILL: nobody tells of its end, and the page knows it by the leases that lapse."""
+    held = Held(monkeypatch, holds={"90p", "180p"})
+    video = stage.add("other.mp4", "Otters at midnight")
+    page = stage.page(f"/media/{video.id}")
+    page.evaluate("window.same = true")
+    command = [sys.executable, "-m", doomed.__name__, str(stage.made.folder), str(stage.films), "3"]
+    process = subprocess.Popen(command, cwd=ROOT)
+    stop: Callable[[], None] = lambda: None  # noqa: E731  until there is a worker
+    try:
+        its_own = page.locator(f"[id^='row-'] .cell.running[title*='{doomed.NAME}'][title*='running, 49 %']")
+        expect(its_own).to_have_count(2)
+        expect(page.locator("#count-taken-over")).to_have_text("0")
+        process.kill()
+        amber = page.locator("[id^='row-'] .cell.taken-over")
+        expect(amber).to_have_count(2)  # nobody else is there: they are known by their leases alone
+        expect(amber.first).to_have_attribute("title", re.compile(rf": taken over, .*; attempt 1; worker {doomed.NAME}"))
+        expect(page.locator("#count-taken-over")).to_have_text("2")
+        stop = stage.worker(concurrency=4, name="attic-3")
+        others = page.locator("[id^='row-'] .cell.taken-over[title*='attempt 2; worker attic-3']")
+        expect(others).to_have_count(2)
+        held.gate.set()
+        expect(page.locator("h1 .state")).to_have_text("ready")
+        expect(page.locator("#count-redone")).to_have_text("2")
+        expect(page.locator("#count-taken-over")).to_have_text("0")
+        assert page.evaluate("window.same"), "the page was loaded anew"
+    finally:
+        process.kill()
+        process.wait()
+        held.gate.set()
+        stop()
+        page.close()
+        stage.do(stage.media.library.delete(video.id))
 
 
 STUCK: list[Route] = []
@@ -379,6 +420,24 @@ def test_no_page_has_a_barrier_or_an_error(
         page.set_viewport_size(WIDE)
     assert found == []
     assert wide == {}
+
+
+def test_a_portrait_has_a_card_as_tall_as_the_others(stage: Stage) -> None:
+    film(stage.films / "portrait.mp4", seconds=2, size="90x160", sound=False)
+    video = stage.add("portrait.mp4", "Otters, upright")
+    stop = stage.worker(concurrency=2)
+    page = stage.page("/media")
+    try:
+        card = page.locator(f"#video-{video.id}")
+        expect(card.locator(".state")).to_have_text("ready")
+        until(page, f"(document.querySelector('#video-{video.id} img') || {{}}).naturalHeight > 0")
+        shot = card.locator(".shot").bounding_box()
+        assert shot is not None
+        assert shot["height"] == pytest.approx(shot["width"] * 9 / 16, abs=2)
+    finally:
+        page.close()
+        stop()
+        stage.do(stage.media.library.delete(video.id))
 
 
 def test_hostile_titles_stay_texts(stage: Stage) -> None:

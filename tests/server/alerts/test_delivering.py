@@ -17,12 +17,13 @@ from holdfast.server.alerts.delivering import send
 from holdfast.server.alerts.guarding import is_public
 from holdfast.server.alerts.kinds import Alert, AlertKind, Form
 from holdfast.server.alerts.target import Target, targets_of
-from tests.server.alerts.hook import Hook
+from tests.server.alerts.hook import Endless, Hook
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+WAIT = 5.0
 NOON = datetime(2026, 11, 17, 12, tzinfo=UTC)
 ALERT = Alert(
     kind=AlertKind.JOB_MAX_RETRIES_EXCEEDED, text="job 7 (<script> & co) has failed", count=1, about=({"job_id": "7"},)
@@ -98,6 +99,35 @@ async def test_who_does_not_answer_is_given_up_after_a_time() -> None:
     assert raised.value.code == "TIMEOUT"
 
 
+async def test_the_time_holds_for_the_whole_delivery_and_not_for_each_of_its_pieces() -> None:
+    async with Endless("HTTP/1.1 200 -\r\nx-slow: ", b"y", rest=0.05) as hook, asyncio.timeout(WAIT):
+        with patch.object(delivering, "TIMEOUT", 0.3), pytest.raises(Retryable, match="did not answer within") as raised:
+            await sent(target(hook))
+
+    assert raised.value.code == "TIMEOUT"
+
+
+@pytest.mark.parametrize(("piece", "rest"), [(b"x" * 65_536, 0.0), (b"x", 0.05)])
+async def test_whoever_accepts_and_then_talks_without_end_has_accepted(piece: bytes, rest: float) -> None:
+    chunk = f"{len(piece):x}\r\n".encode() + piece + b"\r\n"
+    async with Endless("HTTP/1.1 200 -\r\ntransfer-encoding: chunked\r\n\r\n", chunk, rest=rest) as hook, asyncio.timeout(WAIT):
+        with patch.object(delivering, "TIMEOUT", 0.3):
+            delivery = await sent(target(hook))
+
+    assert delivery.status == 200
+    assert hook.sent < 50_000_000, "more was taken than what lies in the buffers of a connection"
+
+
+async def test_what_a_receiver_says_to_its_refusal_is_in_the_error_in_short_and_without_secrets() -> None:
+    said = "no\nchannel of token=hunter2 " + "x" * 10_000
+    async with Endless(f"HTTP/1.1 400 -\r\ncontent-length: {10_000_000}\r\n\r\n", said.encode(), rest=0.01) as hook:
+        async with asyncio.timeout(WAIT):
+            with pytest.raises(Retryable, match=r"answered with 400: no channel of token=\[redacted\] x+…$") as raised:
+                await sent(target(hook))
+
+    assert len(str(raised.value)) < 300
+
+
 async def test_nobody_at_the_address_is_an_error_that_names_the_host_alone() -> None:
     async with Hook() as hook:
         pass
@@ -133,14 +163,23 @@ async def test_a_name_that_leads_inside_is_refused_whatever_else_it_leads_to() -
     "address",
     [
         *("10.1.2.3", "172.16.0.1", "192.168.1.1", "127.9.9.9", "169.254.169.254", "0.0.0.0", "100.64.0.1", "224.0.0.1"),
-        *("255.255.255.255", "198.18.0.1", "::1", "::", "fe80::1%eth0", "fc00::1", "::ffff:10.0.0.1", "2002:7f00:1::1"),
+        *("255.255.255.255", "198.18.0.1", "::1", "::", "fe80::1%eth0", "fc00::1", "fec0::1", "ff0e::1", "3fff::1", "5f00::1"),
+        # those that stand for one of IPv4: mapped, compatible, translated, NAT64, NAT64 of a local network, 6to4, Teredo
+        *("::ffff:10.0.0.1", "::127.0.0.1", "::8.8.8.8", "::ffff:0:7f00:1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe"),
+        *("64:ff9b:1::808:808", "2002:7f00:1::1", "2002:a00:1::1", "2001:0:808:808::f5ff:fffe", "2001:0:808:808::3fff:fdd2"),
     ],
 )
 def test_these_addresses_are_not_public(address: str) -> None:
     assert not is_public(address)
 
 
-@pytest.mark.parametrize("address", ["93.184.215.14", "8.8.8.8", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "::ffff:8.8.8.8"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("93.184.215.14", "8.8.8.8", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "::ffff:8.8.8.8"),
+        *("64:ff9b::808:808", "2002:808:808::1"),  # the first is how a machine without IPv4 reaches 8.8.8.8
+    ],
+)
 def test_these_addresses_are_public(address: str) -> None:
     assert is_public(address)
 

@@ -7,11 +7,15 @@ import json
 import os
 import random
 import re
+import socket
 import sys
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
@@ -25,8 +29,19 @@ from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
 from holdfast.errors import StoreUnavailable
 from holdfast.server.settings import ServerSettings
-from holdfast.store.port import Checkpoint, ClaimRequest, LogLine, Part, PartState, Progress, Role, Settlement, Worker
-from tests.server.ui.alerting import TARGETS, alerted
+from holdfast.store.port import (
+    Checkpoint,
+    ClaimRequest,
+    LogLine,
+    Part,
+    PartState,
+    Progress,
+    Role,
+    Schedule,
+    Settlement,
+    Worker,
+)
+from tests.server.ui.alerting import TARGETS, alerted, delivery
 from tests.server.ui.browser import ARGS, axe, chromium
 from tests.server.ui.serving import SECRET, Served, new_key, served
 from tests.server.ui.world import Shop, shop
@@ -41,7 +56,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 IMAGES = ROOT / "docs" / "images"
 PLACES = {str(Path(__file__).parent): "/srv/shop", str(ROOT): "/srv", sys.prefix: "/usr", sys.base_prefix: "/usr"}
-"""Paths of the machine that the tests run on, and what pictures show instead of them."""
+PLACES[f'"host": "{socket.gethostname()}"'] = '"host": "web-1"'
+"""What tells of the machine that the tests run on, and what pictures show instead of it."""
 HOSTILE = (
     "<img src=x onerror=document.title='owned'>",
     "\u202etxet desrever\u202c",
@@ -51,6 +67,7 @@ HOSTILE = (
 )
 WIDE: ViewportSize = {"width": 1360, "height": 850}
 NARROW: ViewportSize = {"width": 380, "height": 800}
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 UNPICTURED = {"nothing", "blocked-chain", "limit"}
 expect.set_options(timeout=15_000)
 
@@ -385,12 +402,12 @@ async def running(stage: Stage, jobs: Sequence[UUID], number: int) -> bool:
     return [view.state for view in views if view is not None].count(State.RUNNING) == number
 
 
-def test_all_that_match_a_search_are_retried_after_a_question(stage: Stage) -> None:
+def test_selected_rows_are_asked_about_and_a_question_leads_back(stage: Stage) -> None:
     stage.shop.broken.add("stark")
-    jobs = [stage.enqueue("mail.send", "stark", number, tags=["bulk"]) for number in range(7)]
+    jobs = [stage.enqueue("mail.send", "stark", number, tags=["rows"]) for number in range(7)]
     stage.ended(*jobs)
     stage.shop.broken.discard("stark")
-    page = stage.page("/jobs?q=tag:bulk+state:failed")
+    page = stage.page("/jobs?q=tag:rows+state:failed")
     page.locator("#all-shown").check()
     expect(page.locator("#selected")).to_have_text("7 selected")
     page.locator(f"#job-{jobs[0]} input").uncheck()
@@ -398,12 +415,36 @@ def test_all_that_match_a_search_are_retried_after_a_question(stage: Stage) -> N
     page.get_by_role("button", name="Retry…").click()
     expect(page.get_by_role("heading", name="Retry 6 jobs?")).to_be_visible()
     page.get_by_role("link", name="Back").click()
-    page.get_by_role("link", name="failed").click()
-    page.goto(f"{stage.url}/jobs/confirm?verb=retry&all=1&q=tag:bulk+error:SMTP_CLOSED&back=/jobs?q=tag:bulk")
-    expect(page.get_by_role("heading", name="Retry 7 jobs?")).to_be_visible()
-    page.get_by_role("button", name="Retry 7 jobs").click()
-    expect(page.locator(".said")).to_have_text("7 jobs to run again")
-    expect(page.locator("td .state.succeeded")).to_have_count(7)
+    expect(page.locator("tr[data-row]")).to_have_count(7)
+    assert {stage.state(job) for job in jobs} == {State.FAILED}
+
+
+def test_all_that_match_a_filter_are_retried_and_go_while_one_watches(stage: Stage) -> None:
+    """More of them than a page shows."""
+    stage.shop.broken.add("stark")
+    jobs = [stage.enqueue("mail.send", "stark", number, queue="bulk") for number in range(60)]
+    stage.ended(*jobs)
+    stage.shop.broken.discard("stark")
+    page, watching = stage.page("/jobs"), stage.page("/jobs?q=state:failed+queue:bulk")
+    watching.evaluate("window.same = true")
+    expect(watching.locator("tr[data-row]")).to_have_count(50)
+    page.locator("#q").click()
+    page.keyboard.type("state:failed queue:bulk")
+    page.keyboard.press("Enter")
+    expect(page.locator("tr[data-row]")).to_have_count(50)
+    page.get_by_label("all 60 that match").check()
+    expect(page.locator("#selected")).to_have_text("All that match")
+    page.get_by_role("button", name="Retry…").click()
+    expect(page.get_by_role("heading", name="Retry 60 jobs?")).to_be_visible()
+    assert stage.state(jobs[0]) is State.FAILED, "it was not asked"
+    page.get_by_role("button", name="Retry 60 jobs").click()
+    expect(page.locator(".said")).to_have_text("60 jobs to run again")
+    expect(page.locator("#q")).to_have_value("state:failed queue:bulk")
+    for one in (page, watching):
+        expect(one.locator(".empty")).to_contain_text("No job matches")
+    assert watching.evaluate("window.same"), "the page was loaded anew"
+    stage.ended(*jobs)
+    assert {stage.state(job) for job in jobs} == {State.SUCCEEDED}
 
 
 def test_everything_can_be_done_by_keyboard(stage: Stage) -> None:
@@ -446,11 +487,83 @@ def test_everything_can_be_done_by_keyboard(stage: Stage) -> None:
         "c": "Chains",
         "l": "Alerts",
         "a": "Audit",
+        "k": "Keys",
     }
     for key, title in keys.items():
         page.keyboard.type(f"g{key}")
         expect(page.locator("h1")).to_have_text(title)
         page.wait_for_load_state()
+
+
+def tab_to(page: Page, name: str) -> None:
+    """Go on by Tab to what is called this, past the navigation by the link that is there for it."""
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        told = "const at = document.activeElement; return at.labels?.[0]?.textContent ?? at.textContent.trim()"
+        if page.evaluate(f"() => {{ {told} }}") == name:
+            return
+    raise AssertionError(f"Tab does not come to {name!r}")
+
+
+def test_a_running_job_is_canceled_by_keyboard(stage: Stage) -> None:
+    job = stage.enqueue("video.transcode", "long.mov", "never by key", tags=["stoppable"])
+    stop = start(stage.serving, stage.shop.app, name="gpu-4", queues=["video"], concurrency=2)
+    try:
+        page = stage.page("/jobs")
+        page.keyboard.press("/")
+        page.keyboard.type("tag:stoppable")
+        page.keyboard.press("Enter")
+        expect(page.locator(f"#job-{job} .state")).to_have_text("running")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        expect(page.locator("h1 .title")).to_have_text("video.transcode")
+        tab_to(page, "Cancel")
+        page.keyboard.press("Enter")
+        expect(page.locator("h1 .state").first).to_have_text("canceled")
+        assert stage.state(job) is State.CANCELED
+    finally:
+        stop()
+
+
+def test_a_queue_is_paused_and_goes_on_by_keyboard(stage: Stage) -> None:
+    stage.ended(stage.enqueue("orders.ship", 5, queue="bulk"))
+    page = stage.page("/queues")
+    row = page.locator("tr", has=page.get_by_role("link", name="bulk", exact=True))
+    tab_to(page, "Why bulk is paused")
+    page.keyboard.type("gj")  # no shortcuts while one types
+    page.keyboard.press("Enter")
+    expect(row).to_contain_text("by admin: gj")
+    held = stage.enqueue("orders.ship", 6, queue="bulk")
+    assert stage.state(held) is State.READY
+    tab_to(page, "Resume")
+    page.keyboard.press("Enter")
+    expect(row).to_contain_text("open")
+    stage.ended(held)
+
+
+def test_marked_rows_are_retried_after_a_question_by_keyboard(stage: Stage) -> None:
+    stage.shop.broken.add("umbra")
+    jobs = [stage.enqueue("mail.send", "umbra", number, tags=["marked"]) for number in range(3)]
+    stage.ended(*jobs)
+    stage.shop.broken.discard("umbra")
+    page = stage.page("/jobs")
+    page.keyboard.press("/")
+    page.keyboard.type("tag:marked state:failed")
+    page.keyboard.press("Enter")
+    expect(page.locator("tr[data-row]")).to_have_count(3)
+    page.keyboard.type("jxjjx")
+    expect(page.locator("#selected")).to_have_text("2 selected")
+    page.keyboard.press("r")
+    expect(page.get_by_role("heading", name="Retry 2 jobs?")).to_be_visible()
+    expect(page.get_by_role("button", name="Retry 2 jobs")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".said")).to_have_text("2 jobs to run again")
+    expect(page.locator("tr[data-row]")).to_have_count(1)
+    expect(page.locator(f"#job-{jobs[1]}")).to_be_visible()
 
 
 # -- how it looks ----------------------------------------------------------------------------------------------------------
@@ -553,7 +666,7 @@ def picture(page: Page, name: str) -> None:
 
 
 def test_no_page_has_a_barrier_or_an_error(stage: Stage, furnished: dict[str, str], request: pytest.FixtureRequest) -> None:
-    """By axe: all of its rules in light; in dark, which changes colours alone, those about colours."""
+    """By axe, with all of its rules, in light and in dark."""
     script, pictures = axe(), request.config.getoption("--screenshots")
     stage.context.clear_cookies(name="holdfast_theme")  # the system's theme, not one that was chosen
     page = stage.page("/")
@@ -564,15 +677,20 @@ def test_no_page_has_a_barrier_or_an_error(stage: Stage, furnished: dict[str, st
         if not pictures:
             page.keyboard.press("p")
         page.evaluate(script)
-        for theme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
-            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme)
             grounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-            answer = page.evaluate("(rules) => axe.run(document, {resultTypes: ['violations'], ...rules})", rules)
+            answer = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
             found += [f"{name}, {theme}: {one['id']} {one['nodes'][0]['target']} {one['help']}" for one in answer["violations"]]
             if pictures and name not in UNPICTURED:
+                if name == "workers" and theme == "light":
+                    page.locator(".about summary").last.click()
                 page.wait_for_timeout(400)
                 picture(page, f"{name}{'-dark' if theme == 'dark' else ''}")
         page.emulate_media(color_scheme="light")
+    if pictures:  # what tells whether the pictures are still of this navigation (test_pages.py)
+        entries = page.locator("nav[aria-label=Pages] li span").all_text_contents()
+        (IMAGES / "dashboard-navigation.txt").write_text("".join(f"{entry}\n" for entry in entries))
     stage.heard[:] = [text for text in stage.heard if "404" not in text]
     assert found == []
     assert len(grounds) == 2
@@ -583,7 +701,9 @@ def test_the_login_has_no_barrier(stage: Stage, browser: Browser, request: pytes
     page = context.new_page()
     page.goto(f"{stage.url}/")
     page.evaluate(axe())
-    assert page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"] == []
+    for theme in THEMES[::-1]:
+        page.emulate_media(color_scheme=theme)
+        assert page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"] == [], theme
     if request.config.getoption("--screenshots"):
         picture(page, "login")
     context.close()
@@ -602,12 +722,70 @@ def test_pages_fit_a_narrow_screen(stage: Stage, furnished: dict[str, str], requ
     assert {name: width for name, width in widths.items() if width > NARROW["width"]} == {}
 
 
-def test_charts_are_drawn(stage: Stage) -> None:
+@pytest.mark.parametrize("skew", [-7200, 7200])
+def test_ages_are_told_by_the_clock_of_the_store(stage: Stage, browser: Browser, skew: int) -> None:
+    """The clock of the browser's machine is two hours off, and nothing on the page is."""
+    job = stage.enqueue("orders.ship", 1)
+    stage.ended(job)
+    context = browser.new_context(locale="en-US")
+    # a cookie that was got is one that can be given
+    context.add_cookies(stage.context.cookies())  # type: ignore[arg-type]
+    page = context.new_page()
+    page.clock.install(time=time.time() + skew)
+    page.goto(f"{stage.url}/jobs/{job}")
+    age = page.locator(".facts time").first
+    expect(age).to_have_text(re.compile("ago$"))
+    told = None
+    for _ in range(5):  # what comes live meanwhile is told anew, from the time that it really is
+        page.clock.run_for(3_000)
+        if told := re.fullmatch(r"([\d.]+)s ago", age.text_content() or ""):
+            break
+    assert told is not None, age.text_content()
+    assert 3.0 <= float(told[1]) < 60.0
+    context.close()
+
+
+def test_charts_are_drawn_and_say_what_was_last(stage: Stage) -> None:
     page = stage.page("/")
     expect(page.locator(".plot canvas")).to_have_count(3)
+    told = page.locator(".u-series:not(:first-child) .u-value")
+    expect(told).to_have_text([re.compile(r"^\d")] * 7)
     page.get_by_role("link", name="6h").click()
     expect(page.locator(".plot canvas")).to_have_count(3)
     expect(page.get_by_role("link", name="6h")).to_have_attribute("aria-current", "true")
+
+
+LABELS = """
+(step) => {
+    const drawn = window.drawn = [];
+    const fillText = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        const half = this.measureText(text).width / 2;
+        if (this.textAlign === "center") drawn.push([text, this.getTransform().e + x + half - this.canvas.width]);
+        return fillText.apply(this, arguments);
+    };
+    const shown = document.querySelector(".plot");
+    const plot = shown.cloneNode();
+    plot.style.width = `${shown.clientWidth}px`;
+    const data = JSON.parse(plot.dataset.chart);
+    const end = (step < 3600 ? new Date(2026, 10, 28, 20, 20) : new Date(2026, 10, 28)) / 1000;
+    const last = data.times.length - 1;
+    data.times = data.times.map((_, index) => end - (last - index) * step);
+    plot.dataset.chart = JSON.stringify(data);
+    document.body.append(plot);  // where no refresh takes it away
+    dispatchEvent(new Event("resize"));
+}
+"""
+"""Draws a chart that ends where a label stands, and notes every label with how many pixels it is over the right edge."""
+
+
+@pytest.mark.parametrize(("window", "step", "last"), [("15m", 60, "20:20"), ("7d", 3600, "Nov 28")])
+def test_the_last_label_of_a_chart_is_whole(stage: Stage, window: str, step: int, last: str) -> None:
+    page = stage.page(f"/?window={window}")
+    expect(page.locator(".plot canvas")).to_have_count(3)
+    page.evaluate(LABELS, step)
+    page.wait_for_function("(last) => drawn.some(([text]) => text === last)", arg=last)
+    assert page.evaluate("drawn.filter(([_, over]) => over > 0)") == []
 
 
 def test_hostile_texts_stay_texts(stage: Stage) -> None:
@@ -660,6 +838,60 @@ def test_hostile_texts_stay_texts(stage: Stage) -> None:
         for job in jobs:
             if path == f"/jobs/{job.id}":
                 assert page.locator("h1 .title").text_content() == job.task
+    page.close()
+    stage.do(go())
+
+
+def test_hostile_names_of_what_is_no_job_stay_texts(stage: Stage) -> None:
+    """Schedules, later steps of a chain, keys, who set a limit, whom the audit log is asked for, and alerts."""
+    store, world = stage.serving.store, stage.serving.server.context.environment
+    worker = Worker(id=world.job_id(), name="evil")
+    alerts = [delivery(evil[:150], evil[:150], evil, delay=3600.0) for evil in HOSTILE]
+    first = NewJob(id=(chain := world.job_id()), task="evil.first", chain_id=chain)
+
+    async def appear() -> None:
+        await store.register(worker)
+        due = await store.now() + timedelta(days=1)
+        await store.schedule(
+            [Schedule(name=evil, task=evil, cron="0 3 * * *", timezone="UTC", next_at=due) for evil in HOSTILE]
+        )
+        await store.enqueue([first, *alerts])
+        for number, task in enumerate(("evil.first", *HOSTILE[:-1])):
+            request = ClaimRequest(worker=worker.id, tasks=frozenset({task}), limit=1, look=True)
+            (claimed,) = await store.claim(request)
+            then = NewJob(id=world.job_id(), task=HOSTILE[number])
+            await store.settle([Settlement(claimed.lease, Write(event=Event.CONTINUE, failures=0, result="null"), then=then)])
+        for evil in HOSTILE:
+            await new_key(store, evil, Role.VIEWER, created_by=evil)
+            await store.set_limit(LimitName(LimitKind.TASK, evil), LimitRule(most=1), by=evil)
+
+    async def go() -> None:
+        await store.unschedule(HOSTILE)
+        await store.delete([job.id for job in alerts])
+        await store.delete_chains([chain])
+        await store.retire(worker.id)
+        for evil in HOSTILE:
+            await store.set_limit(LimitName(LimitKind.TASK, evil), None)
+        for key in await store.keys():
+            if key.name in HOSTILE:
+                await store.revoke_key(key.id)
+
+    stage.do(appear())
+    page = stage.page("/schedules")
+    for path in ("/schedules", f"/chains/{chain}", "/chains", "/keys", "/limits", "/alerts"):
+        page.goto(f"{stage.url}{path}")
+        page.locator("h1").wait_for()
+        assert page.locator("#main img, #main script, #main svg[onload]").count() == 0, path
+        assert page.title().endswith("Holdfast")
+        text = page.locator("#main").text_content() or ""
+        wanted = HOSTILE[-1:] if path == "/chains" else HOSTILE  # the list has the last step alone
+        assert [evil for evil in wanted if evil not in text] == [], path
+        assert page.evaluate("document.documentElement.scrollWidth") <= WIDE["width"], path
+    for evil in HOSTILE:
+        page.goto(f"{stage.url}/audit?{urlencode({'actor': evil})}")
+        assert page.locator("#actor").input_value() == evil
+        assert page.locator("tbody .strong").first.text_content() == evil
+        assert page.locator("#main img, #main script, #main svg[onload]").count() == 0
     page.close()
     stage.do(go())
 

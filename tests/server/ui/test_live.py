@@ -7,12 +7,15 @@ import json
 import socket
 import time
 import tracemalloc
+from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from starlette.responses import HTMLResponse
 
 from holdfast.connect import Adapters
 from holdfast.core.job import NewJob
@@ -21,8 +24,9 @@ from holdfast.errors import StoreUnavailable
 from holdfast.notify.port import Hint
 from holdfast.server.settings import ServerSettings
 from holdfast.server.ui import live as looking
-from holdfast.server.ui import streaming
+from holdfast.server.ui import sharing, streaming
 from holdfast.server.ui.live import SHORTEST, Live, Mailbox, Snapshot
+from holdfast.server.ui.sharing import PACE, Shared
 from holdfast.store.port import ClaimRequest, Role, Stats, TaskCounts, Worker
 from holdfast.system import SystemEnvironment
 from tests.server.ui.serving import SECRET, Served, new_key, served
@@ -30,6 +34,8 @@ from tests.support.until import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from starlette.responses import Response
 
 WORLD = SystemEnvironment()
 
@@ -92,6 +98,22 @@ async def test_a_hint_brings_a_look_at_once_and_many_bring_four_a_second(monkeyp
             notifier.hint(Hint(anything=True))
             await asyncio.sleep(0.005)
         assert live.looks - looks <= (time.monotonic() - begun) / SHORTEST + 1
+
+
+async def test_where_very_many_watch_each_is_told_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "MOST_TOLD", 8)
+    async with AsyncExitStack() as stack:
+        live, _, notifier = await stack.enter_async_context(hub())
+        mailboxes = [await stack.enter_async_context(live.watch()) for _ in range(8)]
+        for mailbox in mailboxes:
+            await mailbox.take(60)
+        looks, begun = live.looks, time.monotonic()
+        while time.monotonic() - begun < 2.0:
+            notifier.hint(Hint(anything=True))
+            await asyncio.sleep(0.005)
+        assert live.looks - looks <= (time.monotonic() - begun) / 1.0 + 1
+        snapshot = await mailboxes[0].take(60)
+        assert snapshot is not None, "a hint is still heard"
 
 
 async def test_nothing_is_told_where_nothing_is_newer() -> None:
@@ -311,6 +333,135 @@ async def test_a_page_is_told_of_a_running_job_every_second(serving: Served) -> 
         for _ in range(3):
             async with asyncio.timeout(5):
                 await anext(stream)
+
+
+# -- pages that are shared -------------------------------------------------------------------------------------------------
+
+
+FRAGMENT = {"HX-Request": "true"}
+
+
+async def test_twenty_viewers_of_a_page_ask_the_store_no_more_than_one(
+    serving: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Counter[str]()
+
+    def counted(name: str, operation: Any) -> Any:
+        async def call(*args: Any, **options: Any) -> Any:
+            asked[name] += 1
+            return await operation(*args, **options)
+
+        return call
+
+    for name in ("failures", "running", "figures", "queues"):  # what a page asks for, and the look for all pages does not
+        monkeypatch.setattr(serving.store, name, counted(name, getattr(serving.store, name)))
+    async with logged_in(serving) as client, AsyncExitStack() as stack:
+        stream = events(client)
+        stack.push_async_callback(stream.aclose)  # type: ignore[attr-defined]
+        await anext(stream)  # nothing changes from here on
+        counts = []
+        for viewers, window in ((1, "15m"), (20, "6h")):
+            asked.clear()
+            answers = await asyncio.gather(*(client.get(f"/?window={window}", headers=FRAGMENT) for _ in range(viewers)))
+            assert {answer.status_code for answer in answers} == {200}
+            assert len({answer.text for answer in answers}) == 1
+            counts.append(dict(asked))
+        assert counts[0] == counts[1]
+
+
+async def test_a_stream_is_nobody_elses(serving: Served) -> None:
+    async with logged_in(serving) as client, AsyncExitStack() as stack:
+        for _ in range(2):
+            stream = events(client, **FRAGMENT)
+            stack.push_async_callback(stream.aclose)  # type: ignore[attr-defined]
+            assert (await anext(stream))["event"] == "changed"
+
+
+async def test_a_page_is_shared_by_those_alone_who_may_see_the_same(serving: Served) -> None:
+    store = serving.store
+    serving.run(store.enqueue([NewJob(id=WORLD.job_id(), task="t", queue=queue) for queue in ("a", "b")]))
+    viewer, narrow = (
+        serving.run(new_key(store, name, Role.VIEWER, queues=queues)) for name, queues in (("one", None), ("two", ("a",)))
+    )
+    async with AsyncExitStack() as stack:
+        admin, whole, own = [await stack.enter_async_context(logged_in(serving, key)) for key in (SECRET, viewer, narrow)]
+        stream = events(admin)
+        stack.push_async_callback(stream.aclose)  # type: ignore[attr-defined]
+        await anext(stream)
+        pages = [(await client.get("/queues", headers=FRAGMENT)).text for client in (admin, whole, own)]
+        assert ["Pause" in page for page in pages] == [True, False, False]
+        assert [">b</a>" in page for page in pages] == [True, True, False]
+        assert (await admin.get("/queues?x=1", headers=FRAGMENT)).text.count("Pause") == 2
+
+
+@dataclass
+class Turns:
+    """A shared page whose every making takes a second, on a clock that moves by itself."""
+
+    version: int | None = 1
+    time: float = 0.0
+    waited: list[float] = field(default_factory=list)
+    made: int = 0
+    cost: float = 1.0
+    status: int = 200
+
+    def __post_init__(self) -> None:
+        self.shared = Shared(lambda: self.version, lambda: self.time, self.sleep)
+
+    async def sleep(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        self.time += seconds
+
+    async def make(self) -> Response:
+        self.made += 1
+        self.time += self.cost
+        return HTMLResponse(f"{self.made}", status_code=self.status)
+
+    async def get(self) -> str:
+        return bytes((await self.shared.get("/", self.make)).body).decode()
+
+
+async def test_a_page_is_made_again_when_something_has_changed_and_a_costly_one_takes_its_time() -> None:
+    turns = Turns(cost=0.1)
+    assert [await turns.get(), await turns.get()] == ["1", "1"]
+    turns.version = 2
+    assert await turns.get() == "2"
+    assert turns.waited == [pytest.approx(PACE * 0.1)]
+    turns.time += 60
+    turns.version = 3
+    assert await turns.get() == "3"
+    assert len(turns.waited) == 1
+    turns.version, turns.cost = 4, 10.0
+    await turns.get()
+    turns.version = 5
+    await turns.get()
+    assert max(turns.waited) == sharing.LONGEST
+
+
+async def test_who_has_loaded_a_page_whole_is_not_shown_an_older_one() -> None:
+    turns = Turns()
+    await turns.get()
+    turns.shared.seen("/")
+    assert await turns.get() == "2"
+    assert await turns.get() == "2"
+
+
+async def test_what_went_wrong_is_not_shared_nor_is_anything_while_nobody_looks() -> None:
+    turns = Turns(status=503)
+    assert [await turns.get(), await turns.get()] == ["1", "2"]
+    turns.status, turns.version = 200, None
+    assert [await turns.get(), await turns.get()] == ["3", "4"]
+
+
+async def test_of_many_pages_those_are_kept_that_were_asked_for_last() -> None:
+    turns = Turns(cost=0.0)
+    for number in range(sharing.MOST + 5):
+        await turns.shared.get(number, turns.make)
+    made = turns.made
+    await turns.shared.get(sharing.MOST, turns.make)
+    assert turns.made == made
+    await turns.shared.get(0, turns.make)
+    assert turns.made == made + 1
 
 
 async def _running(serving: Served) -> None:

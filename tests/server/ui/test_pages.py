@@ -7,13 +7,14 @@ import json
 import re
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
 from starlette.testclient import TestClient
 
-from holdfast.core.breaker import BREAKER
+from holdfast.core.breaker import BREAKER, LASTS, TRANSITIONS
 from holdfast.core.figures import EMPTY, Figure
 from holdfast.core.job import NewJob
 from holdfast.core.limits import LimitKey, LimitKind, LimitName, LimitRule
@@ -22,9 +23,23 @@ from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
 from holdfast.errors import StoreUnavailable
 from holdfast.server.settings import ServerSettings
-from holdfast.server.ui import charts, steering
+from holdfast.server.ui import charts, overview, steering
 from holdfast.server.ui.live import Snapshot
-from holdfast.store.port import Action, Beat, ClaimRequest, Grain, LogLine, Role, Settlement, Stats, TaskCounts, Worker
+from holdfast.store.port import (
+    SEARCH_LIMIT,
+    Action,
+    Beat,
+    ClaimRequest,
+    Grain,
+    JobFilter,
+    LogLine,
+    Page,
+    Role,
+    Settlement,
+    Stats,
+    TaskCounts,
+    Worker,
+)
 from holdfast.system import SystemEnvironment
 from tests.server.served import bearer
 from tests.server.ui.conftest import OWN, Place, opened
@@ -35,6 +50,9 @@ if TYPE_CHECKING:
 
 WORLD = SystemEnvironment()
 OVER_MAIL = LimitName(LimitKind.QUEUE, "mail")
+MOST_LOOKS = 40
+"""After which somebody who looks for jobs has been told something."""
+IMAGES = Path(__file__).parents[3] / "docs" / "images"
 PAGES = ("/", "/jobs", "/queues", "/limits", "/workers", "/schedules", "/chains", "/alerts", "/audit", "/keys")
 
 
@@ -75,6 +93,13 @@ def write(event: Event, error: Error | None) -> Write:
 # -- looking ---------------------------------------------------------------------------------------------------------------
 
 
+def test_the_pictures_of_the_docs_show_the_navigation_as_it_is(place: Place) -> None:
+    """Every picture shows it, and nobody looks at all of them when it changes."""
+    told = "The pictures are older than this: ./dev test -n 0 --screenshots tests/server/ui/test_browser.py tests/media/web"
+    entries = re.findall(r'data-go="\w"[^>]*>.*?<span>([^<]+)</span>', place.client.get("/").text)
+    assert (IMAGES / "dashboard-navigation.txt").read_text().splitlines() == entries, told
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_every_page_of_an_empty_store_is_a_page(place: Place, path: str) -> None:
     answer = place.client.get(path)
@@ -91,6 +116,46 @@ def test_every_page_of_an_empty_store_is_a_page(place: Place, path: str) -> None
 def test_a_search_shows_what_matches_all_of_its_tokens(place: Place) -> None:
     wanted, _, _ = enqueue(place, new(queue="a", tags=("x",)), new(queue="a"), new(queue="b", tags=("x",)))
     assert ids_on(place.client.get("/jobs", params={"q": "queue:a tag:x"}).text) == [wanted]
+
+
+def test_a_job_says_what_it_prefers_and_that_its_queue_keeps_one_order(place: Place) -> None:
+    (job,) = enqueue(place, new(queue="line", fifo=True, prefers=("gpu", "ssd"), prefer_for=90.0))
+    page = place.client.get(f"/jobs/{job}").text
+    assert re.search(r"<dt>Prefers</dt><dd[^>]*>gpu, ssd <span[^>]*>for 1m 30s</span>", page)
+    assert "priority 5, first in first out" in page
+
+
+def test_a_search_for_what_the_counts_say_is_not_there_reads_no_job(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    enqueue(place, new("tidy", queue="a"), new())
+    work(place, Error("A", "x"))
+    looks = endless(place, monkeypatch)
+    for search in ("state:failed task:tidy", "state:failed queue:a tag:x", "task:nobody", "state:canceled"):
+        page = place.client.get("/jobs", params={"q": search}).text
+        assert "No job matches." in page, search
+        assert "Only the newest" not in page, search
+    assert looks == []
+
+
+def test_a_search_ends_with_the_last_job_that_the_counts_say_can_match(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has failed among very many: a store would go on looking for a second one."""
+    enqueue(place, new())
+    (failed,) = work(place, Error("A", "x"))
+    whole, looks = place.store.find, []
+
+    async def find(where: JobFilter, *, limit: int, after: UUID | None = None) -> Page:
+        looks.append(after)
+        page = await whole(where, limit=limit, after=after)
+        return Page(page.jobs, UUID(int=1), searched_all=False)
+
+    monkeypatch.setattr(place.store, "find", find)
+    page = place.client.get("/jobs", params={"q": "state:failed task:mail.send"}).text
+    assert (ids_on(page), looks) == ([failed], [None])
+    assert "Only the newest" not in page
+    assert "Older" not in page
+    enqueue(place, new())
+    work(place, Error("A", "x"))
+    place.client.get("/jobs", params={"q": "state:failed task:mail.send", "after": str(UUID(int=2**128 - 1))})
+    assert len(looks) > 2  # a later page does not know how many were on those before
 
 
 def test_a_word_by_itself_is_the_name_of_a_task_and_quotes_hold_spaces(place: Place) -> None:
@@ -186,10 +251,63 @@ def test_a_job_shows_its_attempts_log_and_traceback(place: Place) -> None:
     assert "app/mail.py:7 in send" in groups
 
 
+def test_a_job_speaks_of_one_attempt_and_of_a_lease_as_people_do(place: Place) -> None:
+    enqueue(place, new(), new())
+    (ended,) = work(place, Error("A", "x"))
+
+    async def claim() -> UUID:
+        worker = Worker(id=WORLD.job_id(), name="w-2")
+        await place.store.register(worker)
+        request = ClaimRequest(worker=worker.id, tasks=frozenset({"mail.send"}), limit=1, look=True)
+        return (await place.store.claim(request))[0].job_id
+
+    assert "after 1 attempt and 1 failure, at" in place.client.get(f"/jobs/{ended}").text
+    running = place.client.get(f"/jobs/{place.do(claim())}").text
+    assert "until in" not in running
+    assert re.search(r"<dt>Lease</dt><dd>ends <time [^>]+>in \d+", running)
+
+
+def test_a_page_says_what_time_it_is_for_the_store(place: Place) -> None:
+    before = place.do(place.store.now())
+    (told,) = re.findall(r'<body data-root="/" data-now="(\d+)">', place.client.get("/").text)
+    assert before <= datetime.fromtimestamp(int(told) / 1000, UTC) + timedelta(milliseconds=1)
+    assert re.search(r'data-now="\d+"', place.anyone().get("/login").text)
+
+
 def test_what_is_not_there_is_said_so(place: Place) -> None:
     answer = place.client.get(f"/jobs/{WORLD.job_id()}")
     assert answer.status_code == 404
     assert "it never was, or it was deleted or pruned" in answer.text
+
+
+def test_stalled_leases_are_counted_however_many_jobs_were_claimed_since(place: Place) -> None:
+    async def claim(count: int) -> list[UUID]:
+        worker = Worker(id=WORLD.job_id(), name="w-1", slots=count)
+        await place.store.register(worker)
+        await place.store.enqueue([new(lease=60.0) for _ in range(count)])
+        request = ClaimRequest(worker=worker.id, tasks=frozenset({"mail.send"}), limit=count, look=True)
+        return [one.job_id for one in await place.store.claim(request)]
+
+    stalled = place.do(claim(3))
+    place.do(place.store.rewind(300.0))
+    place.do(claim(250))
+    page = place.client.get("/").text
+    assert "3 stalled leases" in page
+    assert [UUID(found) for found in re.findall(r'<tr id="run-([0-9a-f-]{36})"', page)][:3] == stalled
+
+
+def test_stalled_leases_of_other_queues_are_nobody_elses_business(place: Place) -> None:
+    async def claim() -> None:
+        worker = Worker(id=WORLD.job_id(), name="w-1", slots=8)
+        await place.store.register(worker)
+        await place.store.enqueue([new(queue=queue, lease=60.0) for queue in ("a", "b", "b")])
+        await place.store.claim(ClaimRequest(worker=worker.id, tasks=frozenset({"mail.send"}), limit=3, look=True))
+
+    place.do(claim())
+    place.do(place.store.rewind(300.0))
+    page = place.having(Role.VIEWER, queues=("a",)).get("/").text
+    assert "1 stalled lease<" in page
+    assert page.count('<tr id="run-') == 1
 
 
 def test_charts_have_the_figures_of_their_window(place: Place) -> None:
@@ -410,7 +528,7 @@ def test_a_limit_that_is_lowered_says_what_runs_on(place: Place) -> None:
         ({"kind": "queue", "name": "a", "most": "-1"}, "must be a whole number from 0"),
         ({"kind": "queue", "name": "a", "rate": "0"}, "Rate: must be a number from"),
         ({"kind": "queue", "name": "a", "key": "b", "most": "1"}, "a queue has no keys"),
-        ({"kind": "queue", "name": "a", "weight": "2"}, "a single key has a weight"),
+        ({"kind": "task", "name": "a", "weight": "2"}, "queues and single keys have a weight"),
     ],
 )
 def test_a_limit_that_makes_no_sense_is_explained(place: Place, fields: dict[str, str], says: str) -> None:
@@ -446,7 +564,7 @@ def test_a_job_that_a_limit_holds_back_says_so(place: Place) -> None:
     assert "key acme in tenants" in page
     assert 'class="state throttled"' in place.client.get("/jobs").text
     place.do(place.store.set_limit(OVER_MAIL, LimitRule(most=4)))
-    assert "of 4</a>" in place.client.get("/queues").text
+    assert "limit 4</a>" in place.client.get("/queues").text
 
 
 @pytest.mark.parametrize(
@@ -532,9 +650,48 @@ def test_a_bulk_action_leaves_alone_what_came_after_the_question(place: Place) -
 def test_a_bulk_action_stops_at_its_cap_and_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steering, "CAP", 3)
     enqueue(place, *(new() for _ in range(5)))
-    assert "the newest 3 of more" in place.client.get("/jobs/confirm", params={"verb": "cancel", "all": "1", "q": ""}).text
+    asks = place.client.get("/jobs/confirm", params={"verb": "cancel", "all": "1", "q": ""}).text
+    assert "Cancel 3+ jobs?" in asks
+    assert "up to 3 are taken at once" in asks
     place.client.post("/jobs/act", data={"verb": "cancel", "all": "1", "q": ""})
     assert place.do(place.store.stats()).count(State.READY) == 2
+
+
+@pytest.mark.parametrize("q", ["tag:nobody", "state:failed error:NOBODY"])
+def test_a_question_looks_through_the_newest_jobs_and_says_so(place: Place, monkeypatch: pytest.MonkeyPatch, q: str) -> None:
+    """A store of millions goes on for as long as it is asked: whoever asks has to stop."""
+    looks = endless(place, monkeypatch)
+    asks = place.client.get("/jobs/confirm", params={"verb": "retry", "all": "1", "q": q}).text
+    assert len(looks) <= MOST_LOOKS
+    assert f"The newest {len(looks) * SEARCH_LIMIT:,} jobs were looked through" in asks
+    (older,) = [html.unescape(link) for link in re.findall(r'href="(/jobs/confirm\?[^"]+)"', asks)]
+    last = looks[-1]
+    assert f"The next {SEARCH_LIMIT * 12:,} jobs" in place.client.get(older).text
+    assert last.int - 1 in [look.int for look in looks]
+
+
+def test_an_action_looks_no_further_than_its_question_did(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = endless(place, monkeypatch)
+    until = UUID(int=2**127 - 2)
+    data = {"verb": "retry", "all": "1", "q": "tag:nobody", "until": str(until)}
+    assert place.client.post("/jobs/act", data=data).status_code == 303
+    assert looks == [UUID(int=2**127 - 1), until]
+    looks.clear()
+    place.client.post("/jobs/act", data={"verb": "retry", "all": "1", "q": "tag:nobody"})
+    assert len(looks) <= MOST_LOOKS
+
+
+def endless(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
+    """Have the store find nothing, however often it is asked to go on; returns where each look ended."""
+    looks: list[UUID] = []
+
+    async def find(where: JobFilter, *, limit: int, after: UUID | None = None) -> Page:
+        assert len(looks) < 100, "it looks through everything"
+        looks.append(UUID(int=(2**127 if after is None else after.int) - 1))
+        return Page([], looks[-1], searched_all=False)
+
+    monkeypatch.setattr(place.store, "find", find)
+    return looks
 
 
 def test_a_group_of_failures_is_retried_as_one(place: Place) -> None:
@@ -549,6 +706,50 @@ def test_a_group_of_failures_is_retried_as_one(place: Place) -> None:
     assert place.do(place.store.stats()).count(State.READY) == 2
 
 
+def test_a_large_group_of_failures_is_retried_whole_and_said_to_be_large(place: Place) -> None:
+    enqueue(place, *(new() for _ in range(1_500)))
+    work(place, *(Error("A", "x") for _ in range(1_500)))
+    page = place.client.get("/").text
+    assert ">1,000+<" in page
+    (link,) = [html.unescape(link) for link in re.findall(r'href="(/jobs/confirm\?[^"]+)"', page)]
+    asks = place.client.get(link).text
+    assert "Retry 1,000+ jobs?" in asks
+    assert "up to 10,000 are taken at once" in asks
+    fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', asks))
+    answer = place.client.post("/jobs/act", data={name: html.unescape(value) for name, value in fields.items()})
+    assert "1,500 jobs to run again" in place.client.get(answer.headers["location"]).text
+    assert place.do(place.store.stats()).count(State.READY) == 1_500
+
+
+def test_a_group_of_failures_is_retried_up_to_its_cap_and_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steering, "CAP", 3)
+    enqueue(place, *(new() for _ in range(5)))
+    work(place, *(Error("A", "x") for _ in range(5)))
+    answer = place.client.post("/jobs/act", data={"verb": "retry", "task": "mail.send", "code": "A", "frame": ""})
+    assert place.do(place.store.stats()).count(State.READY) == 3
+    assert "There are more" in place.client.get(answer.headers["location"]).text
+
+
+def test_a_group_that_is_not_found_among_all_that_fails_is_said_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "FAILURES", 2)
+    monkeypatch.setattr(overview, "MOST_PAGES", 2)
+    enqueue(place, *(new() for _ in range(6)))
+    work(place, Error("RARE", "x"))
+    work(place, *(Error("A", "x") for _ in range(5)))
+    asks = place.client.get("/jobs/confirm", params={"verb": "retry", "task": "mail.send", "code": "RARE", "frame": ""}).text
+    assert "Retry 0 jobs?" in asks
+    assert "more has failed than that" in asks
+
+
+def test_a_group_leaves_alone_what_failed_after_the_question(place: Place) -> None:
+    enqueue(place, new(), new())
+    work(place, Error("A", "x"))
+    before = place.do(place.store.now()).isoformat()
+    work(place, Error("A", "x"))
+    place.client.post("/jobs/act", data={"verb": "retry", "task": "mail.send", "code": "A", "frame": "", "before": before})
+    assert place.do(place.store.stats()).count(State.READY) == 1
+
+
 def test_a_queue_is_paused_with_a_reason_and_resumed(place: Place) -> None:
     enqueue(place, new(queue="mail"))
     place.client.post("/queues/pause", data={"queue": "mail", "reason": "the server moves"})
@@ -557,6 +758,75 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(place: Place) -> None:
     assert "the server moves" in page
     place.client.post("/queues/resume", data={"queue": "mail"})
     assert place.do(place.store.queues())[0].paused_at is None
+
+
+def test_a_queue_shows_how_far_its_slots_are_taken_and_how_its_last_half_hour_was(place: Place) -> None:
+    async def furnish() -> None:
+        store = place.store
+        said = {"one": (4, '{"queues": ["mail"]}'), "all": (8, "{}"), "off": (16, '{"queues": ["mail"]}'), "manager": (0, "{}")}
+        workers = {name: Worker(id=WORLD.job_id(), name=name, slots=slots, info=info) for name, (slots, info) in said.items()}
+        for worker in workers.values():
+            await store.register(worker)
+        await store.disable(workers["off"].id)
+        await store.enqueue([new(queue="mail") for _ in range(3)])
+        await store.enqueue([new(queue="other")])
+        request = ClaimRequest(worker=workers["one"].id, tasks=frozenset({"mail.send"}), queues=frozenset({"mail"}), limit=3)
+        assert len(await store.claim(request)) == 3
+        for count in (5, 0, 10):
+            if count:
+                await store.measure([Figure(queue="mail", task="mail.send", event=Event.SUCCEED, count=count)])
+            await store.measure([Figure(queue="mail", task="mail.send", event=Event.FAIL, code="A", count=1)])
+            await store.rewind(60.0)
+
+    place.do(furnish())
+    rows = dict(re.findall(r'<tr id="queue-\d+-(\w+)"(.*?)</tr>', place.client.get("/queues").text, re.DOTALL))
+    assert "3 of 12 slots" in rows["mail"]
+    assert '<progress value="3" max="12"' in rows["mail"]
+    assert "0 of 8 slots" in rows["other"]
+    assert re.search(r"ended a minute over the last 30 minutes: \d+ in the latest, 11 at most; \d badly", rows["mail"])
+    (points,) = re.findall(r'<polyline class="all" points="([^"]+)"', rows["mail"])
+    heights = [float(point.partition(",")[2]) for point in points.split()]
+    assert len(heights) == 30
+    first, second, third = (height for height in heights if height != max(heights))
+    assert second > first > third
+    assert "<polyline" not in rows["other"]
+    assert "nothing ended in the last 30 minutes" in rows["other"]
+
+
+def test_a_worker_shows_what_it_says_of_itself_and_whose_key_it_came_with(place: Place) -> None:
+    info = {"host": "box-7", "queues": ["mail"], "tasks": ["mail.send", "<b>x</b>"], "more_tasks": 40, "rack": "r" * 5_000}
+    info |= {"api_key": "s3cr3t"}
+    worker = Worker(id=WORLD.job_id(), name="far", version="2.1", owner="key of ada", info=json.dumps(info))
+    place.do(place.store.register(worker))
+    page = place.client.get("/workers").text
+    (row,) = re.findall(rf'<details id="about-{worker.id}">(.*?)</details>', page, re.DOTALL)
+    for text in ("box-7", "mail.send", "and 40 more", "key of ada", "2.1", "&lt;b&gt;x&lt;/b&gt;"):
+        assert text in row, text
+    assert "s3cr3t" not in row
+    assert len(row) < 5_000
+    assert f'about-{worker.id}"' in place.having(Role.VIEWER, queues=("mail",)).get("/workers").text
+    assert f'about-{worker.id}"' not in place.having(Role.VIEWER, queues=("other",)).get("/workers").text
+
+
+def test_it_is_shown_how_often_a_worker_lost_redis_and_since_when_it_is_as_it_is(place: Place) -> None:
+    worker = Worker(id=WORLD.job_id(), name="w-1", slots=2)
+    place.do(place.store.register(worker))
+    counts = {BREAKER: 2, LASTS: 90, f"{TRANSITIONS}:open": 3, f"{TRANSITIONS}:half-open": 2, f"{TRANSITIONS}:closed": 0}
+    place.do(place.store.beat(Beat(worker=worker.id, counters=json.dumps(counts))))
+    page = place.client.get("/workers").text
+    assert re.search(r"Redis: open, entered .*1m 30s ago.*; opened 3\u00d7, 5 changes", page)
+    counts |= {BREAKER: 0, LASTS: 1, f"{TRANSITIONS}:closed": 1}
+    place.do(place.store.beat(Beat(worker=worker.id, counters=json.dumps(counts))))
+    assert re.search(r"Redis: closed, entered .*; opened 3\u00d7, 6 changes", place.client.get("/workers").text)
+    for odd in ("[1]", '{"redis_breaker": "x"}', '{"redis_breaker": 2, "redis_phase_seconds": 1e99}', "no json"):
+        place.do(place.store.beat(Beat(worker=worker.id, counters=odd)))
+        assert place.client.get("/workers").status_code == 200
+
+
+@pytest.mark.parametrize("info", ['"text"', "[1]", "{no json", '{"tasks": 7}', '{"tasks": [1], "more_tasks": "x"}'])
+def test_a_worker_may_say_anything_of_itself(place: Place, info: str) -> None:
+    place.do(place.store.register(Worker(id=WORLD.job_id(), name="odd", info=info)))
+    assert place.client.get("/workers").status_code == 200
 
 
 def test_a_worker_is_drained_disabled_enabled_and_revoked(place: Place) -> None:
@@ -588,13 +858,21 @@ def test_decisions_of_managers_are_shown_with_the_workers(place: Place) -> None:
     assert "Revoke" not in page
 
 
-@pytest.mark.parametrize(("level", "said"), [(0, ""), (1, "Redis: half-open"), (2, "Redis: open")])
-def test_a_worker_that_has_lost_redis_is_shown_as_such(place: Place, level: int, said: str) -> None:
+def test_why_a_manager_leaves_the_number_as_it_is_stands_beside_it(place: Place) -> None:
+    manager = Worker(id=WORLD.job_id(), name="manager m", slots=0)
+    place.do(place.store.register(manager))
+    place.do(place.store.beat(Beat(worker=manager.id, counters=json.dumps({"reason": "stays at 2: m.2 does not come up"}))))
+    assert "stays at 2: m.2 does not come up" in place.client.get("/workers").text
+
+
+@pytest.mark.parametrize(("level", "said"), [(0, ["closed"]), (1, ["half-open"] * 2), (2, ["open"] * 2)])
+def test_a_worker_that_has_lost_redis_is_shown_as_such(place: Place, level: int, said: list[str]) -> None:
+    """In its row and among what is known of it; that all is well there alone."""
     worker = Worker(id=WORLD.job_id(), name="far", slots=4)
     place.do(place.store.register(worker))
     place.do(place.store.beat(Beat(worker=worker.id, counters=json.dumps({BREAKER: level}))))
     page = place.client.get("/workers").text
-    assert re.findall(r"Redis: [a-z-]+", page) == ([said] if said else [])
+    assert re.findall(r"Redis: ([a-z-]+)", page) == said
 
 
 def test_a_key_is_shown_once_when_it_is_made(place: Place) -> None:
@@ -605,7 +883,7 @@ def test_a_key_is_shown_once_when_it_is_made(place: Place) -> None:
     kept = place.do(place.store.keys())[0]
     assert (kept.name, kept.queues, kept.created_by) == ("ada", ("a", "b"), "admin")
     place.client.post(f"/keys/{kept.id}/revoke")
-    assert place.do(place.store.key(kept.id)).revoked_by == "admin"
+    assert place.do(place.store.keys([kept.id]))[0].revoked_by == "admin"
 
 
 # -- trouble ---------------------------------------------------------------------------------------------------------------

@@ -28,6 +28,12 @@ class Gate:
         self._changed = asyncio.Event()
         self.transitions: Counter[Phase] = Counter()
         """How often each phase was entered."""
+        self._since = environment.monotonic()
+
+    @property
+    def lasts(self) -> float:
+        """For how many seconds it has been in its phase."""
+        return self._environment.monotonic() - self._since
 
     @property
     def phase(self) -> Phase:
@@ -68,6 +74,7 @@ class Gate:
         if breaker.phase is before:
             return
         self.transitions[breaker.phase] += 1
+        self._since = self._environment.monotonic()
         if before is Phase.CLOSED:
             why = str(error) or type(error).__name__
             LOG.warning("Redis does not answer (%s): the breaker is open, %s until it does", why, self._instead)

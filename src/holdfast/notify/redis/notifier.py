@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.core.breaker import BREAKER, LEVELS, TRANSITIONS, Limits, Phase
+from holdfast.core.breaker import BREAKER, LASTS, LEVELS, TRANSITIONS, Limits, Phase
 from holdfast.notify.channel import Backoff
 from holdfast.notify.hub import Hub
 from holdfast.notify.port import NOTHING_HANDED, Handed, Hint
@@ -283,7 +283,7 @@ class RedisNotifier:
     def figures(self) -> Mapping[str, int]:
         """Return its counts, and how it stands with the breaker."""
         entered = {f"{TRANSITIONS}:{phase}": self._gate.transitions[phase] for phase in Phase}
-        return {**self._counts, **entered, BREAKER: LEVELS[self._gate.phase]}
+        return {**self._counts, **entered, BREAKER: LEVELS[self._gate.phase], LASTS: int(self._gate.lasts)}
 
     async def close(self) -> None:
         """Send what waits, within a second, and let go of connections and tasks. Safe to call again."""

@@ -93,9 +93,13 @@ class Streams:
         return found
 
     async def _forget_trimmed(self, line: Line, name: str, known: set[bytes], timeout: float) -> None:
+        """Answer for entries in hand that the stream has no more: Redis 6.2 keeps those for ever, later ones drop them."""
         pending = await _ask(line, ("XPENDING", name, GROUP, "-", "+", AT_ONCE, self._consumer), timeout)
-        if gone := [entry[0] for entry in pending if entry[0] not in known]:
-            await _ask(line, ("XACK", name, GROUP, *gone), timeout)
+        # each is looked up: one that was handed out in an answer which never arrived is there, and not known here either
+        if unknown := [entry[0] for entry in pending if entry[0] not in known]:
+            found = await line.call(*(("XRANGE", name, entry, entry) for entry in unknown), timeout=timeout)
+            if gone := [entry for entry, there in zip(unknown, found, strict=True) if not there]:
+                await _ask(line, ("XACK", name, GROUP, *gone), timeout)
 
     async def acknowledge(self, line: Line, entries: Iterable[Entry], timeout: float) -> None:
         """Have nobody read them again."""

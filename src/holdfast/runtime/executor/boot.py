@@ -16,13 +16,16 @@ import sys
 
 PR_SET_PDEATHSIG = 1  # nothing is imported here that is not needed: `typing` alone would double the time
 NOT_RUN = 127
+STARTED_BY = "HOLDFAST_STARTED_BY"
+"""In the environment of a worker whose system does not tell it that who watches over it has ended: the id of that process."""
 
 
 def main() -> None:
     """Become what the arguments say."""
     if sys.argv[1] == "worker":
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who watches may have been told to ignore it, and it would be inherited
-        _end_with(int(sys.argv[2]), signal.SIGHUP)
+        if not _end_with(int(sys.argv[2]), signal.SIGHUP):
+            os.environ[STARTED_BY] = sys.argv[2]  # it looks for itself
         os.execvp(sys.argv[3], sys.argv[3:])  # noqa: S606  our own program
     role, descriptor, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     _end_with(parent, signal.SIGKILL)
@@ -33,9 +36,10 @@ def main() -> None:
         _program(descriptor, sys.argv[4:])
 
 
-def _end_with(parent: int, number: signal.Signals) -> None:
-    """Have this process sent a signal when the thread that started it ends. Kept when it executes a program.
+def _end_with(parent: int, number: signal.Signals) -> bool:
+    """Have this process sent a signal when the thread that started it ends; `False`: this system has no such thing.
 
+    Kept when it executes a program.
     It comes once for every thread of the parent, as each in turn inherits the child: a worker is asked by SIGHUP, which means
     the same however often it comes. A second SIGTERM would abort what it runs.
     """
@@ -44,9 +48,10 @@ def _end_with(parent: int, number: signal.Signals) -> None:
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     except (ImportError, OSError, AttributeError):
-        return  # no Linux: a child still notices that its socket is closed
+        return False  # no Linux: a child still notices that its socket is closed
     if os.getppid() != parent:
         os._exit(1)  # it ended meanwhile
+    return True
 
 
 def _child(descriptor: int) -> None:

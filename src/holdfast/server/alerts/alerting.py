@@ -28,8 +28,9 @@ AT_ONCE: Final = 4
 class Alerting:
     """The loop that looks, and a worker for Holdfast's own queue. `app` is one without tasks, on the same store."""
 
-    def __init__(self, app: Holdfast, context: Context, targets: Sequence[Target]) -> None:
+    def __init__(self, app: Holdfast, context: Context, targets: Sequence[Target], *, reaps: bool) -> None:
         self._app = app
+        self._reaps = reaps
         self._stack = AsyncExitStack()
         deliver = deliveries(app, {target.name: target for target in targets}, context.version)
         base = Base(context.store, context.notifier, app.environment, Outage(app.environment), MemoryCounters())
@@ -38,7 +39,9 @@ class Alerting:
     async def __aenter__(self) -> RunningWorker:
         """Begin; returns the worker that delivers."""
         await self._stack.enter_async_context(self._app)
-        worker = await self._stack.enter_async_context(self._app.worker(name="alerts", queues=[QUEUE], concurrency=AT_ONCE))
+        made = self._app.worker(name="alerts", queues=[QUEUE], concurrency=AT_ONCE)
+        made.reaps = self._reaps
+        worker = await self._stack.enter_async_context(made)
         self._stack.push_async_callback(self.loops.stop)
         self.loops.start()
         return worker

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +13,7 @@ import msgspec
 from standardwebhooks import Webhook
 
 from holdfast import Fatal, Retry, Retryable
+from holdfast.core.redact import redact
 from holdfast.server.alerts.guarding import Forbidden, Guarded
 from holdfast.server.alerts.kinds import Alert, Form
 
@@ -25,7 +28,11 @@ QUEUE: Final = "holdfast"
 """The queue of Holdfast's own jobs."""
 TASK: Final = "holdfast.deliver"
 TIMEOUT: Final = 10.0
-"""Seconds that a delivery may take."""
+"""Seconds that a delivery may take, from looking up the name to the end of the answer."""
+MOST_READ: Final = 4096
+"""Bytes of an answer that are read."""
+MOST_SHOWN: Final = 200
+"""Characters of it that the error has."""
 RETRIES: Final = Retry(max_attempts=8, initial=5, factor=4, max=3600)
 """Eight attempts over about four hours."""
 GONE: Final = 410
@@ -46,6 +53,7 @@ class Told(msgspec.Struct, frozen=True):
     target: str
     kind: str
     text: str
+    newest: str
 
 
 def told_of(view: JobView) -> Told:
@@ -54,7 +62,7 @@ def told_of(view: JobView) -> Told:
     parts = list(found.values()) if isinstance(found, dict) else found if isinstance(found, list) else []
     target = next((one for one in parts if isinstance(one, str)), "-")
     alert = next((one for one in parts if isinstance(one, dict)), {})
-    return Told(target, str(alert.get("kind", "-")), str(alert.get("text", "")))
+    return Told(target, str(alert.get("kind", "-")), str(alert.get("text", "")), str(alert.get("newest", "")))
 
 
 def deliveries(app: Holdfast, targets: Mapping[str, Target], version: str) -> Task[[str, Alert, datetime], Delivery]:
@@ -81,24 +89,44 @@ async def send(target: Target, alert: Alert, at: datetime, *, message_id: str, a
             "webhook-signature": Webhook(target.secret).sign(message_id, now, body),
         }
     begun = datetime.now(UTC)
+    try:
+        async with asyncio.timeout(TIMEOUT):  # of the whole: time-outs of its parts are begun anew by every byte
+            status, said = await _posted(target, headers, body.encode())
+    except Forbidden as error:
+        raise Fatal(
+            f"{error}. If it is meant to be, say allow_private = true in [alerts.{target.name}]", code="FORBIDDEN_TARGET"
+        ) from None
+    except (TimeoutError, httpcore2.TimeoutException):
+        raise Retryable(f"{target.host} did not answer within {TIMEOUT:g} s", code="TIMEOUT") from None
+    except (httpcore2.NetworkError, httpcore2.ProtocolError, ssl.SSLError) as error:
+        raise Retryable(f"{target.host}: {str(error) or type(error).__name__}", code="UNREACHABLE") from None
+    _judge(status, said, target)
+    return Delivery(status, round((datetime.now(UTC) - begun).total_seconds() * 1000, 1))
+
+
+async def _posted(target: Target, headers: dict[bytes | str, bytes | str], body: bytes) -> tuple[int, str]:
+    """Return the status of the answer and, of a refusal, the beginning of what it says. No more than that is read."""
     limits = dict.fromkeys(("connect", "read", "write", "pool"), TIMEOUT)
-    async with httpcore2.AsyncConnectionPool(
-        ssl_context=ssl.create_default_context(), network_backend=Guarded(allow_private=target.allow_private)
-    ) as pool:
-        try:
-            answer = await pool.request(
-                "POST", target.url, headers=headers, content=body.encode(), extensions={"timeout": limits}
-            )
-        except Forbidden as error:
-            raise Fatal(
-                f"{error}. If it is meant to be, say allow_private = true in [alerts.{target.name}]", code="FORBIDDEN_TARGET"
-            ) from None
-        except httpcore2.TimeoutException:
-            raise Retryable(f"{target.host} did not answer within {TIMEOUT:g} s", code="TIMEOUT") from None
-        except (httpcore2.NetworkError, httpcore2.ProtocolError, ssl.SSLError) as error:
-            raise Retryable(f"{target.host}: {str(error) or type(error).__name__}", code="UNREACHABLE") from None
-    _judge(answer.status, target)
-    return Delivery(answer.status, round((datetime.now(UTC) - begun).total_seconds() * 1000, 1))
+    async with (
+        httpcore2.AsyncConnectionPool(
+            ssl_context=ssl.create_default_context(), network_backend=Guarded(allow_private=target.allow_private)
+        ) as pool,
+        pool.stream("POST", target.url, headers=headers, content=body, extensions={"timeout": limits}) as answer,
+    ):
+        said = b"" if answer.status in ACCEPTED else await _beginning(answer)
+        return answer.status, said.decode(errors="replace")
+
+
+async def _beginning(answer: httpcore2.Response) -> bytes:
+    """Return as much of what an answer says as comes soon: it is already known that it is a refusal."""
+    said = b""
+    with suppress(TimeoutError, httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError):
+        async with asyncio.timeout(TIMEOUT / 10):
+            async for piece in answer.aiter_stream():
+                said += piece
+                if len(said) >= MOST_READ:
+                    break
+    return said[:MOST_READ]
 
 
 def body_of(form: Form, alert: Alert, at: datetime) -> str:
@@ -117,7 +145,7 @@ def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _judge(status: int, target: Target) -> None:
+def _judge(status: int, said: str, target: Target) -> None:
     if status in ACCEPTED:
         return
     code = f"HTTP_{status}"
@@ -127,7 +155,9 @@ def _judge(status: int, target: Target) -> None:
         )
     if status == GONE:
         raise Fatal(f"{target.host} wants no more alerts", code=code)
-    raise Retryable(f"{target.host} answered with {status}", code=code)
+    words = redact(" ".join(said.split()))
+    short = words if len(words) <= MOST_SHOWN else f"{words[:MOST_SHOWN]}…"
+    raise Retryable(f"{target.host} answered with {status}{': ' if short else ''}{short}", code=code)
 
 
 def delivers(view: WorkerView) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.outcome import RETRIES_EXHAUSTED
+from holdfast.core.redact import redact
 from holdfast.core.states import Event
 from holdfast.server.alerts.kinds import Alert, AlertKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from holdfast.store.port import FailureView
 
@@ -38,16 +42,15 @@ def exhausted(failures: Sequence[FailureView]) -> Alert | None:
     return _of_jobs(AlertKind.JOB_MAX_RETRIES_EXCEEDED, some, "has failed for good, with its budget spent")
 
 
-def pattern(failures: Iterable[FailureView]) -> Alert | None:
-    """Tell of tasks and keys that failed often among these, which are those of the last minutes."""
+def pattern(failures: Sequence[FailureView], news: Sequence[FailureView] | None = None) -> Alert | None:
+    """Tell of tasks and keys that failed often among these; `news`, some of them, are those that nobody was told of yet."""
     some = [one for one in failures if one.event in FAILURES]
-    tasks = Counter(one.task for one in some)
-    groups: list[dict[str, Any]] = [
-        {"task": task, "failures": count} for task, count in tasks.most_common() if count >= PATTERN_COUNT
-    ]
+    new = some if news is None else [one for one in news if one.event in FAILURES]
+    tasks = _bursts(some, new, lambda one: one.task)
+    groups: list[dict[str, Any]] = [{"task": task, "failures": count} for task, count in tasks]
     named = {group["task"] for group in groups}
-    keys = Counter(one.key for one in some if one.key is not None and one.task not in named)  # over several tasks
-    groups += [{"key": key, "failures": count} for key, count in keys.most_common() if count >= PATTERN_COUNT]
+    keys = _bursts(some, new, lambda one: None if one.task in named else one.key)  # over several tasks
+    groups += [{"key": redact(key), "failures": count} for key, count in keys]
     if not groups:
         return None
     worst = groups[0]
@@ -56,6 +59,22 @@ def pattern(failures: Iterable[FailureView]) -> Alert | None:
     if len(groups) > 1:
         text += f", and so did {len(groups) - 1} more"
     return Alert(kind=AlertKind.JOB_FAILED_PATTERN, text=text, count=len(groups), about=tuple(groups[:NAMED]))
+
+
+def _bursts(
+    some: Sequence[FailureView], news: Sequence[FailureView], group_of: Callable[[FailureView], str | None]
+) -> list[tuple[str, int]]:
+    """Return the groups in which some news is the last of many failures within the time of a pattern, worst first."""
+    moments: defaultdict[str | None, list[datetime]] = defaultdict(list)
+    for one in sorted(some, key=lambda one: one.at):
+        moments[group_of(one)].append(one.at)
+    worst: Counter[str] = Counter()
+    for one in news:
+        if (group := group_of(one)) is not None:
+            times = moments[group]
+            count = bisect_right(times, one.at) - bisect_left(times, one.at - timedelta(seconds=PATTERN_SECONDS))
+            worst[group] = max(worst[group], count)
+    return [(group, count) for group, count in worst.most_common() if count >= PATTERN_COUNT]
 
 
 def of_workers(kind: AlertKind, workers: Sequence[dict[str, Any]]) -> Alert | None:
@@ -84,7 +103,7 @@ def _of_jobs(kind: AlertKind, some: Sequence[FailureView], what: str) -> Alert |
             "attempt": one.attempt,
             "at": one.at.isoformat(),
             "code": one.error.code,
-            "message": one.error.message,
+            "message": redact(one.error.message),  # once more: the store may have it from elsewhere
         }
         for one in some[:NAMED]
     )

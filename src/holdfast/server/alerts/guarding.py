@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import httpcore2
 
@@ -21,14 +21,29 @@ class Forbidden(Exception):
     """An address that alerts must not be sent to."""
 
 
+_UNICAST: Final = ipaddress.ip_network("2000::/3")
+"""All of IPv6 that is given out. Python takes more for public: site-local addresses, and those that stand for one of IPv4."""
+_DOCUMENTS: Final = ipaddress.ip_network("3fff::/20")
+"""For examples in texts; older versions of Python do not know it."""
+_TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
+"""NAT64: the last four bytes are an address of IPv4. So machines without IPv4 reach the rest of the internet."""
+
+
 def is_public(address: str) -> bool:
     """Tell whether an address is one of the internet at large: not of this machine, a private network or something special."""
     one = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(one, ipaddress.IPv6Address):
-        inside = one.ipv4_mapped or one.sixtofour or (one.teredo[1] if one.teredo else None)
-        if inside is not None and not is_public(str(inside)):
-            return False
+        if (inside := _inside(one)) is not None:
+            return is_public(str(inside))
+        return one.is_global and one in _UNICAST and one not in _DOCUMENTS
     return one.is_global and not one.is_multicast
+
+
+def _inside(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the address of IPv4 that one of IPv6 leads to. Teredo, which tunnels to anywhere, is refused as it is."""
+    if address in _TRANSLATED:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour
 
 
 class Guarded(httpcore2.AsyncNetworkBackend):

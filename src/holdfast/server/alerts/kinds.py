@@ -41,3 +41,5 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs, groups or workers it is about."""
     about: tuple[dict[str, Any], ...] = ()
     """The first of them."""
+    newest: str = ""
+    """The identity of the newest thing that was seen when it was told: the next one begins after it. Kept, never sent."""

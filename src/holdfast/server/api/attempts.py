@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.lease import Hold, Lease
 from holdfast.core.outcome import Error, Failed, Released, Succeeded
 from holdfast.core.settle import settle
-from holdfast.core.states import State
+from holdfast.core.states import Event, State
 from holdfast.errors import JobNotFound
+from holdfast.runtime import counters as count
 from holdfast.server.api.leases import hint_of
 from holdfast.server.principal import Right
 from holdfast.server.proving import stale
+from holdfast.server.veil import veiled_error
 from holdfast.store.port import Checkpoint, LogLine, Part, Progress, Settled, Settlement
 from holdfast.wire.leases import LeaseState, SettledJob, Written
 from holdfast.wire.values import ms, text_or_empty, text_or_none
@@ -31,33 +33,46 @@ if TYPE_CHECKING:
     )
 
 
+SAME: Final[dict[type, frozenset[Event]]] = {
+    Succeeded: frozenset({Event.SUCCEED}),
+    Failed: frozenset({Event.FAIL, Event.RETRY, Event.RETRY_LATER, Event.STOP}),
+    Released: frozenset({Event.RELEASE, Event.STOP}),
+}
+"""How an attempt may have been ended by the same request before: one that would let the job live on gives way to a cancel."""
+RETRIES: Final = frozenset({Event.RETRY, Event.RETRY_LATER})
+
+
 async def extend(asked: Asked[TokenBody]) -> LeaseState:
     """Prolong the lease; tells whether the job is to be canceled."""
-    lease = _lease(asked)
+    lease = await _lease(asked)
     extended = (await asked.store.extend([lease]))[0]
     if extended.hold not in (Hold.HELD, Hold.SETTLING):
-        raise await _stale(asked)
+        raise await _stale(asked, "extend")
+    asked.context.counters.add(count.HEARTBEATS)
     return LeaseState.of(lease, extended)
 
 
 async def progress(asked: Asked[ProgressBody]) -> Written:
     """Tell how far the job is; extends the lease."""
     body = asked.body
-    return await _written(asked, await asked.store.progress([Progress(_lease(asked), body.percent, body.step, body.message)]))
+    update = Progress(await _lease(asked), body.percent, body.step, body.message)
+    return await _written(asked, "progress", await asked.store.progress([update]))
 
 
 async def checkpoint(asked: Asked[CheckpointBody]) -> Written:
     """Store a part of the work, for the next attempt; extends the lease."""
     body = asked.body
     part = Part(body.name, body.state, body.done, body.total, text_or_none(body.data, "data"), body.error)
-    return await _written(asked, await asked.store.checkpoint([Checkpoint(_lease(asked), part)]))
+    return await _written(asked, "checkpoint", await asked.store.checkpoint([Checkpoint(await _lease(asked), part)]))
 
 
 async def log(asked: Asked[LogBody]) -> Written:
     """Write a line to the job's log."""
     body = asked.body
-    line = LogLine(lease=_lease(asked), message=body.message, level=body.level, fields=text_or_empty(body.fields, "fields"))
-    return await _written(asked, await asked.store.log([line]))
+    lease = await _lease(asked)
+    fields = text_or_empty(body.fields, "fields")
+    line = LogLine(lease=lease, message=body.message, level=body.level, fields=fields, id=body.id)
+    return await _written(asked, "log", await asked.store.log([line]))
 
 
 async def complete(asked: Asked[CompleteBody]) -> SettledJob:
@@ -69,7 +84,8 @@ async def complete(asked: Asked[CompleteBody]) -> SettledJob:
 async def fail(asked: Asked[FailBody]) -> SettledJob:
     """End the attempt as failed: whether and when there is another one is the policy's business."""
     body = asked.body
-    return await _settle(asked, Failed(Error(body.code, body.message, body.traceback), fatal=not body.retryable))
+    error = veiled_error(Error(body.code, body.message, body.traceback))
+    return await _settle(asked, Failed(error, fatal=not body.retryable))
 
 
 async def release(asked: Asked[ReleaseBody]) -> SettledJob:
@@ -81,27 +97,32 @@ async def _settle(asked: Asked[Any], outcome: Outcome) -> SettledJob:
     view = await _view(asked)
     environment = asked.environment
     write = settle(outcome, view.policy.retry, view.failures, environment.now(), environment.random)
-    settlement = Settlement(_lease(asked), write)
+    settlement = Settlement(Lease(view.id, asked.body.token), write)
     answer = (await asked.store.settle([settlement]))[0]
     if answer is Settled.STALE:
-        raise await _stale(asked)
+        raise await _stale(asked, "settle")
     asked.ledger.ended(view, settlement, answer, environment.now())
+    if answer is not Settled.REPEATED and answer is not Settled.CANCELED and write.event in RETRIES and write.error is not None:
+        asked.context.counters.add(count.RETRIES, label=write.error.code)
     if hint := hint_of([settlement], [answer]):
         asked.notifier.hint(hint)
     if answer is Settled.REPEATED:
+        if await asked.store.settled(settlement.lease) not in SAME[type(outcome)]:
+            raise await _stale(asked, "settle")  # it has ended this attempt otherwise: nothing of what it says now was written
         return SettledJob(state=(await _view(asked)).state, repeated=True, late=False)
     state = State.CANCELED if answer is Settled.CANCELED else write.state
     rest = ms(write.delay) if state is State.SCHEDULED else None
     return SettledJob(state=state, repeated=False, late=answer is Settled.LATE, retry_in_ms=rest)
 
 
-async def _written(asked: Asked[Any], answers: list[Settled]) -> Written:
+async def _written(asked: Asked[Any], kind: str, answers: list[Settled]) -> Written:
     if not answers[0].accepted:
-        raise await _stale(asked)
+        raise await _stale(asked, kind)
     return Written(answers[0])
 
 
-def _lease(asked: Asked[Any]) -> Lease:
+async def _lease(asked: Asked[Any]) -> Lease:
+    await asked.allow_jobs(Right.WORK, [asked.id])
     return Lease(asked.id, asked.body.token)
 
 
@@ -113,7 +134,7 @@ async def _view(asked: Asked[Any]) -> JobView:
     return view
 
 
-async def _stale(asked: Asked[Any]) -> Refused:
+async def _stale(asked: Asked[Any], kind: str) -> Refused:
     """Return the refusal of a token that is no longer current, to who may work on the job's queue."""
     await _view(asked)
-    return await stale(asked.context, asked.id)
+    return await stale(asked.context, asked.id, kind)

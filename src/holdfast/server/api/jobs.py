@@ -11,12 +11,14 @@ from msgspec.structs import replace
 from holdfast.core.lease import Lease
 from holdfast.core.redact import redact
 from holdfast.core.text import checked_name, clean
-from holdfast.errors import BadJob, JobNotFound
+from holdfast.errors import BadJob, HoldfastError, JobNotFound, StaleLease
 from holdfast.explaining import look, reasons
 from holdfast.notify.port import Hint
 from holdfast.runtime.enqueuing import hint_of
 from holdfast.server.api.table import Asked, Refused, refuse_own
+from holdfast.server.api.trace import trace_of
 from holdfast.server.principal import Right
+from holdfast.server.proving import late
 from holdfast.server.veil import veiled
 from holdfast.store.port import TEXT_LIMIT, Answer, Audit, ChainView, JobView
 from holdfast.tasks.values import MAX_DEPTH, find_fault, short
@@ -53,6 +55,8 @@ async def enqueue(asked: Asked[EnqueueRequest]) -> EnqueueAnswer:
     """Create jobs, all or none."""
     body = asked.body
     jobs = [spec.job(asked.environment.job_id) for spec in body.jobs]
+    if trace := trace_of(asked.request.headers):
+        jobs = [replace(job, trace=trace) if job.trace is None else job for job in jobs]
     for number, job in enumerate(jobs):
         _check_args(job.args, f"jobs[{number}].")
         refuse_own(job.task)
@@ -62,11 +66,24 @@ async def enqueue(asked: Asked[EnqueueRequest]) -> EnqueueAnswer:
     for queue in body.caps:
         checked_name(queue, "caps")
     under = None if body.under is None else lease_of(body.under)
+    if under is not None:
+        await asked.allow_jobs(Right.ENQUEUE, [under.job_id])
     audit = Audit(by=asked.principal.name, detail="" if under is None else f"for job {under.job_id}")
-    answers = await asked.store.enqueue(jobs, under=under, caps=body.caps or None, audit=audit)
+    try:
+        answers = await asked.store.enqueue(jobs, under=under, caps=body.caps or None, audit=audit)
+    except StaleLease as error:
+        raise await _late(asked, under, error) from None
     if hint := hint_of(jobs, answers):
         asked.notifier.hint(hint)
     return EnqueueAnswer([EnqueuedJob(answer.status, answer.job_id) for answer in answers])
+
+
+async def _late(asked: Asked[Any], under: Lease | None, error: StaleLease) -> HoldfastError:
+    """Return the refusal of children whose parent is no longer held: with who holds it now, to who may know."""
+    view = None if under is None else (await asked.store.get([under.job_id]))[0]
+    if view is None or not any(asked.principal.may(right, view.queue) for right in (Right.GET, Right.WORK)):
+        return error
+    return late(view)
 
 
 def _check_args(text: str, before: str) -> None:
@@ -128,11 +145,13 @@ async def blockers(asked: Asked[None]) -> BlockersAnswer:
 
 async def settled(asked: Asked[TokenBody]) -> SettledAnswer:
     """Tell whether the holder of a token has ended its attempt, where its request was never answered."""
-    return SettledAnswer(await asked.store.settled(Lease(asked.id, asked.body.token)))
+    await asked.allow_jobs(Right.WORK, [asked.id])
+    event = await asked.store.settled(Lease(asked.id, asked.body.token))
+    return SettledAnswer(event is not None, event)
 
 
 async def signals(asked: Asked[SignalsRequest]) -> SignalsAnswer:
-    """Return signals that were emitted."""
+    """Return signals that were emitted. They are in no queue: a job of any may wait for one, and be told what it carries."""
     names = [checked_name(name, "names") for name in asked.body.names]
     return SignalsAnswer({name: shown(text) for name, text in (await asked.store.signals(names)).items()})
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast.core.states import Event, State
 from holdfast.notify.port import Hint
 from holdfast.server.principal import Right
+from holdfast.server.veil import veiled_error
 from holdfast.store.port import Settled
 from holdfast.wire.leases import Answers, ExtendAnswer, LeasesRequest, LeaseState, lease_of
 from holdfast.wire.workers import Done
@@ -14,46 +17,53 @@ from holdfast.wire.workers import Done
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.core.lease import Lease
     from holdfast.server.api.table import Asked
     from holdfast.store.port import Settlement
+    from holdfast.wire.jobs import LeaseRef
     from holdfast.wire.leases import CheckpointRequest, FiguresRequest, LogRequest, MarkRequest, ProgressRequest, SettleRequest
 
 
 async def extend(asked: Asked[LeasesRequest]) -> ExtendAnswer:
     """Prolong leases."""
-    leases = [lease_of(one) for one in asked.body.leases]
+    leases = await allowed(asked, asked.body.leases)
     extended = await asked.store.extend(leases)
     return ExtendAnswer([LeaseState.of(lease, one) for lease, one in zip(leases, extended, strict=True)])
 
 
 async def progress(asked: Asked[ProgressRequest]) -> Answers:
     """Write progress."""
+    await allowed(asked, asked.body.items)
     return Answers(await asked.store.progress([one.progress() for one in asked.body.items]))
 
 
 async def checkpoint(asked: Asked[CheckpointRequest]) -> Answers:
     """Write parts of jobs."""
+    await allowed(asked, asked.body.items)
     return Answers(await asked.store.checkpoint([one.checkpoint() for one in asked.body.items]))
 
 
 async def log(asked: Asked[LogRequest]) -> Answers:
     """Append lines to the logs of jobs."""
+    await allowed(asked, asked.body.items)
     return Answers(await asked.store.log([one.line() for one in asked.body.items]))
 
 
 async def mark(asked: Asked[MarkRequest]) -> Answers:
     """Write stages entered and left."""
+    await allowed(asked, asked.body.items)
     return Answers(await asked.store.mark([one.mark() for one in asked.body.items]))
 
 
 async def free(asked: Asked[LeasesRequest]) -> Answers:
     """Say that the expiry of these leases is not the jobs' fault."""
-    return Answers(await asked.store.flag_free([lease_of(one) for one in asked.body.leases]))
+    return Answers(await asked.store.flag_free(await allowed(asked, asked.body.leases)))
 
 
 async def settle(asked: Asked[SettleRequest]) -> Answers:
     """End attempts."""
-    settlements = [one.settlement() for one in asked.body.items]
+    await allowed(asked, asked.body.items)
+    settlements = [_veiled(one.settlement()) for one in asked.body.items]
     for settlement in settlements:
         if settlement.then is not None:
             asked.allow(Right.WORK, settlement.then.queue)
@@ -70,6 +80,20 @@ async def measure(asked: Asked[FiguresRequest]) -> Done:
         asked.allow(Right.WORK, figure.queue)
     await asked.store.measure(figures)
     return Done()
+
+
+def _veiled(settlement: Settlement) -> Settlement:
+    """Return what ends an attempt without the secrets of its error: who sends it need not be a worker of Holdfast."""
+    if (error := settlement.write.error) is None:
+        return settlement
+    write = msgspec.structs.replace(settlement.write, error=veiled_error(error))
+    return msgspec.structs.replace(settlement, write=write)
+
+
+async def allowed(asked: Asked[Any], items: Sequence[LeaseRef]) -> list[Lease]:
+    """Return the leases that a request is about, or refuse all of it where one is of a queue that the key may not work on."""
+    await asked.allow_jobs(Right.WORK, [one.job_id for one in items])
+    return [lease_of(one) for one in items]
 
 
 def hint_of(settlements: Sequence[Settlement], answers: Sequence[Settled]) -> Hint:

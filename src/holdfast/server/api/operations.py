@@ -60,6 +60,7 @@ OPERATIONS: Final = (
         body=workers_wire.HeartbeatRequest,
         answer=workers_wire.HeartbeatAnswer,
         refuses=GONE,
+        keeps=True,
     ),
     Operation(
         method="POST",
@@ -206,6 +207,7 @@ OPERATIONS: Final = (
         body=leases_wire.TokenBody,
         answer=leases_wire.LeaseState,
         refuses=STALE,
+        keeps=True,
     ),
     Operation(
         method="POST",
@@ -233,7 +235,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/jobs/{id}/log",
         name="writeLog",
-        summary="Write a line to the job's log.",
+        summary="Write a line to the job's log. Repeatable where it brings its own id.",
         rights=WORK,
         handle=attempts.log,
         body=leases_wire.LogBody,
@@ -250,6 +252,7 @@ OPERATIONS: Final = (
         body=leases_wire.CompleteBody,
         answer=leases_wire.SettledJob,
         refuses=STALE,
+        keeps=True,
     ),
     Operation(
         method="POST",
@@ -261,6 +264,7 @@ OPERATIONS: Final = (
         body=leases_wire.FailBody,
         answer=leases_wire.SettledJob,
         refuses=STALE,
+        keeps=True,
     ),
     Operation(
         method="POST",
@@ -272,12 +276,13 @@ OPERATIONS: Final = (
         body=leases_wire.ReleaseBody,
         answer=leases_wire.SettledJob,
         refuses=STALE,
+        keeps=True,
     ),
     Operation(
         method="POST",
         path="/jobs/{id}/settled",
         name="wasSettled",
-        summary="Whether the holder of a token has ended its attempt, where its request was never answered.",
+        summary="Whether, and how, the holder of a token has ended its attempt, where its request was never answered.",
         rights=WORK,
         handle=jobs.settled,
         body=leases_wire.TokenBody,
@@ -313,6 +318,7 @@ OPERATIONS: Final = (
         handle=leases.extend,
         body=leases_wire.LeasesRequest,
         answer=leases_wire.ExtendAnswer,
+        keeps=True,
     ),
     Operation(
         method="POST",
@@ -324,6 +330,7 @@ OPERATIONS: Final = (
         body=leases_wire.SettleRequest,
         answer=leases_wire.Answers,
         refuses=(422,),
+        keeps=True,
     ),
     Operation(
         method="POST",
@@ -350,7 +357,7 @@ OPERATIONS: Final = (
         method="POST",
         path="/leases/log",
         name="writeLogsOfLeases",
-        summary="Write lines to the logs of jobs.",
+        summary="Write lines to the logs of jobs. Repeatable where they bring their own ids.",
         rights=WORK,
         handle=leases.log,
         body=leases_wire.LogRequest,
@@ -375,6 +382,7 @@ OPERATIONS: Final = (
         handle=leases.free,
         body=leases_wire.LeasesRequest,
         answer=leases_wire.Answers,
+        keeps=True,
     ),
     Operation(
         method="POST",

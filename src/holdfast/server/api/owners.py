@@ -1,54 +1,77 @@
-"""Whose a worker is: by its id alone nobody may claim, beat or end in its name, or learn the tokens of what it holds."""
+"""Who the workers are: whose each is, what each has, and what others have that could do more.
+
+By its id alone nobody may claim, beat or end in the name of a worker, or learn the tokens of what it holds; and a claim has no
+capabilities but those that its worker was registered with.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections import OrderedDict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from holdfast.core.needs import HEARD_WITHIN
 from holdfast.server.api.table import Refused
 from holdfast.store.port import Role
 from holdfast.wire.problems import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from holdfast.core.environment import Environment
     from holdfast.server.principal import Principal
-    from holdfast.store.port import Store
+    from holdfast.store.port import Store, Worker, WorkerView
 
 MOST: Final = 10_000
 """Workers that are remembered."""
 REST: Final = 0.5
 """Seconds between two looks at all workers, however many ids are asked for that are not known here."""
+FRESH: Final = 2.0
+"""Seconds that what others could do is believed: one look at all workers answers for every claim meanwhile."""
+KNOWN_FOR: Final = 30.0
+"""Seconds after which what a worker has is looked up again: it may have registered anew with another server."""
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """What is remembered of a worker, and since when (monotonic)."""
+
+    owner: str
+    capabilities: frozenset[str]
+    at: float
 
 
 class Owners:
-    """Remembers the owners of workers. Belongs to one event loop."""
+    """Remembers who the workers are. Belongs to one event loop."""
 
     def __init__(self, store: Store, environment: Environment) -> None:
         self._store = store
         self._environment = environment
-        self._owners: OrderedDict[UUID, str] = OrderedDict()
+        self._known: OrderedDict[UUID, Registered] = OrderedDict()
+        self._idle: tuple[tuple[UUID, frozenset[str]], ...] = ()
+        """Those that could do more, with what they have."""
         self._looking = asyncio.Lock()
         self._looked_at = -math.inf
 
-    def registered(self, worker: UUID, owner: str) -> None:
-        """Remember whose a worker is."""
-        self._owners[worker] = owner
-        self._owners.move_to_end(worker)
-        while len(self._owners) > MOST:
-            self._owners.popitem(last=False)
+    def registered(self, worker: Worker) -> None:
+        """Remember a worker."""
+        self._known[worker.id] = Registered(worker.owner, frozenset(worker.capabilities), self._environment.monotonic())
+        self._known.move_to_end(worker.id)
+        while len(self._known) > MOST:
+            self._known.popitem(last=False)
 
     async def check(self, principal: Principal, worker: UUID) -> None:
         """Refuse who speaks for a worker of another key. One that nobody has registered is everybody's; an admin may all."""
         if principal.role is Role.ADMIN:
             return
-        owner = self._owners.get(worker)
-        if owner is None:
-            owner = await self._look(worker)
-        if owner is not None and owner != principal.name:
+        known = self._known.get(worker)
+        if known is None:
+            known = await self._look_for(worker)
+        if known is not None and known.owner != principal.name:
             raise Refused(
                 403,
                 Problem(
@@ -58,12 +81,45 @@ class Owners:
                 ),
             )
 
-    async def _look(self, worker: UUID) -> str | None:
-        """Ask the store: it may have come to another server, or before this one was started."""
+    async def capabilities(self, worker: UUID) -> frozenset[str]:
+        """Return what a worker was registered with."""
+        known = self._known.get(worker)
+        if known is None or self._environment.monotonic() - known.at >= KNOWN_FOR:
+            known = await self._look_for(worker, newer=True)
+        return frozenset() if known is None else known.capabilities
+
+    async def idle_besides(self, worker: UUID, own: frozenset[str]) -> frozenset[str]:
+        """Return what other workers have that could do more, and this one has not."""
         async with self._looking:
-            if worker not in self._owners:
+            if self._environment.monotonic() - self._looked_at >= FRESH:
+                await self._look()
+        return frozenset().union(*(has for other, has in self._idle if other != worker)) - own
+
+    async def _look_for(self, worker: UUID, *, newer: bool = False) -> Registered | None:
+        """Ask the store: it may have come to another server, or before this one was started."""
+        known = self._known.get(worker)
+        async with self._looking:
+            if (now := self._known.get(worker)) is None or (newer and now is known):
                 await asyncio.sleep(max(0.0, self._looked_at + REST - self._environment.monotonic()))
-                for view in reversed(await self._store.workers(limit=MOST)):
-                    self.registered(view.worker.id, view.worker.owner)
-                self._looked_at = self._environment.monotonic()
-            return self._owners.get(worker)
+                await self._look()
+            return self._known.get(worker)
+
+    async def _look(self) -> None:
+        views = await self._store.workers(limit=MOST)
+        for view in reversed(views):
+            self.registered(view.worker)
+        self._idle = await self._could_do_more([view for view in views if view.worker.capabilities])
+        self._looked_at = self._environment.monotonic()
+
+    async def _could_do_more(self, views: Sequence[WorkerView]) -> tuple[tuple[UUID, frozenset[str]], ...]:
+        """Return those of these workers that are alive, may claim, and hold less than they could."""
+        if not views:  # in most fleets nobody has anything
+            return ()
+        since = await self._store.now() - timedelta(seconds=HEARD_WITHIN)
+        return tuple(
+            (view.worker.id, frozenset(view.worker.capabilities))
+            for view in views
+            if view.running < view.worker.slots
+            and view.offline_at is view.disabled_at is view.draining_at is None
+            and (view.heartbeat_at or view.registered_at) > since
+        )

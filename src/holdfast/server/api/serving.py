@@ -93,7 +93,7 @@ class Api:
     async def _asked(self, operation: Operation, decoder: msgspec.json.Decoder[Any] | None, request: Request) -> Asked[Any]:
         if operation.method != "GET" and is_foreign(request):
             raise Refused(403, _FOREIGN)
-        principal = await self._context.door.principal(request)
+        principal = await self._context.door.principal(request, keeps=operation.keeps)
         if principal is None:
             raise unauthorized()
         if operation.rights and not any(principal.may(right) for right in operation.rights):

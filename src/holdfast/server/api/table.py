@@ -11,6 +11,7 @@ from holdfast.server.alerts.delivering import QUEUE, TASK
 from holdfast.wire.problems import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from uuid import UUID
 
     import msgspec
@@ -96,6 +97,17 @@ class Asked(Generic[B]):
         if not self.principal.may(right, queue):
             raise forbidden(self.principal, right, queue)
 
+    async def allow_jobs(self, right: Right, job_ids: Iterable[UUID]) -> None:
+        """Refuse what the key may not do with jobs of other queues, whatever tokens it shows. Jobs that are not there pass.
+
+        A job stays in its queue, so this may be looked up before the write. A key for all queues is not looked anything up for.
+        """
+        if self.principal.queues is None:
+            return
+        for view in await self.store.get(list(dict.fromkeys(job_ids))):
+            if view is not None:
+                self.allow(right, view.queue)
+
 
 def refuse_own(name: str) -> None:
     """Refuse a queue or a task of Holdfast's own: whoever could enqueue or run its jobs could forge or swallow alerts."""
@@ -126,6 +138,8 @@ class Operation:
     """What may follow the `?`, where there is no body: a field that is a list may be named several times."""
     refuses: tuple[int, ...] = ()
     """Statuses of its own, besides those that go with what it takes."""
+    keeps: bool = False
+    """Whether it keeps or ends a lease: a key that asks too often for other things may still do it."""
 
     @property
     def statuses(self) -> tuple[int, ...]:

@@ -152,7 +152,7 @@ async def _keys(visit: Visit, fresh: str | None = None, made: Key | None = None)
 
 
 async def _key(visit: Visit) -> Key:
-    key = await visit.store.key(str(visit.request.path_params["key_id"]))
-    if key is None:
+    found = await visit.store.keys([str(visit.request.path_params["key_id"])])
+    if not found:
         raise Problem(HTTPStatus.NOT_FOUND, "There is no such key.", "The page of the keys shows those there are.")
-    return key
+    return found[0]

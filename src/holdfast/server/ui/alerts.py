@@ -12,7 +12,7 @@ from holdfast.server.alerts.delivering import QUEUE, TASK, told_of
 from holdfast.server.alerts.kinds import AlertKind
 from holdfast.server.principal import Right
 from holdfast.server.ui.frame import Problem
-from holdfast.server.ui.jobs import cursor
+from holdfast.server.ui.query import cursor
 from holdfast.store.port import Answer, JobFilter
 
 if TYPE_CHECKING:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from datetime import timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import msgspec
 
-from holdfast.core.breaker import LEVELS, Phase
+from holdfast.core.breaker import BREAKER, LASTS, LEVELS, TRANSITIONS, Phase
 from holdfast.core.limits import LimitKind, LimitName
 from holdfast.core.states import State
 from holdfast.server.principal import Right
+from holdfast.server.ui import shown, sparklines
 from holdfast.server.ui.frame import Problem
+from holdfast.server.veil import flat, read
 from holdfast.store.port import Action, WorkerState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
     from starlette.responses import Response
 
     from holdfast.server.ui.frame import Visit
@@ -28,12 +35,18 @@ SHOWN_JOBS: Final = 5
 DECISIONS: Final = 10
 """Decisions of managers that are shown, the newest."""
 REASON: Final = 500
+SHOWN_TASKS: Final = 30
+LONGEST: Final = 10**9
+"""Seconds for which a phase may have lasted: what says more is no worker of ours."""
+SHOWN_INFO: Final = 2_000
+"""Characters of what a worker says of itself."""
 
 
 async def queues(visit: Visit) -> Response:
     """Show the queues."""
     views = [queue for queue in await visit.store.queues() if visit.may(Right.LOOK, queue.name)]
     limits = await visit.store.limits([LimitName(LimitKind.QUEUE, queue.name) for queue in views])
+    workers = await visit.store.workers(limit=MOST)
     return visit.render(
         "queues.html",
         title="Queues",
@@ -42,6 +55,9 @@ async def queues(visit: Visit) -> Response:
         queues=views,
         most={limit.name.name: limit.rule.most for limit in limits if limit.rule is not None},
         deepest=max((queue.counts.get(State.READY, 0) for queue in views), default=0),
+        slots=_slots(workers, [queue.name for queue in views]),
+        sparklines=await visit.ui.sparklines.of(visit.store),
+        spark=sparklines,
         State=State,
     )
 
@@ -64,6 +80,41 @@ async def resume(visit: Visit) -> Response:
     return visit.go(visit.link("/queues"), f"The queue {queue} goes on.")
 
 
+def _slots(workers: Sequence[WorkerView], queues: Sequence[str]) -> Counter[str]:
+    """Return how many slots may take a job of each queue. A worker of several queues has its slots in each of them."""
+    slots = Counter[str]()
+    for view in workers:
+        if view.state not in (WorkerState.OFFLINE, WorkerState.DISABLED):
+            served = view.queues
+            slots.update(dict.fromkeys(queues if served is None else served, view.worker.slots))
+    return slots
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a worker says of itself, as text."""
+
+    tasks: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Redis:
+    """How it stands with the breaker around somebody's Redis."""
+
+    phase: Phase
+    changes: int
+    """How often the phase changed since the process began."""
+    opened: int
+    since: datetime | None
+    """When the phase was entered, within a second."""
+
+    @property
+    def is_news(self) -> bool:
+        """Whether it is worth a word in a list: it does not answer now, or did not once."""
+        return self.phase is not Phase.CLOSED or self.opened > 0
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A worker with the jobs that it runs."""
@@ -72,8 +123,10 @@ class Shown:
     jobs: list[JobView]
     queues: tuple[str, ...] | None
     """`None`: all."""
-    redis: str
-    """What is to be said of its Redis."""
+    redis: Redis | None
+    """`None`: it uses none, or does not say."""
+    about: About | None
+    """`None`: it serves no queue that whoever looks may look at."""
 
 
 async def workers(visit: Visit) -> Response:
@@ -83,13 +136,21 @@ async def workers(visit: Visit) -> Response:
     wanted = [view for view in everyone if "all" in visit.request.query_params or view.state is not WorkerState.OFFLINE]
     ids = [job_id for view in wanted[:SHOWN] for job_id in view.jobs[:SHOWN_JOBS]]
     jobs = {job.id: job for job in await visit.store.get(ids) if job is not None and visit.sees(job)} if ids else {}
+    now = await visit.store.now()
     return visit.render(
         "workers.html",
         title="Workers",
         section="workers",
-        now=await visit.store.now(),
+        now=now,
+        redis=_redis(visit.ui.context.notifier.figures(), now),
         workers=[
-            Shown(view, [jobs[job_id] for job_id in view.jobs[:SHOWN_JOBS] if job_id in jobs], view.queues, _redis(view))
+            Shown(
+                view=view,
+                jobs=[jobs[job_id] for job_id in view.jobs[:SHOWN_JOBS] if job_id in jobs],
+                queues=view.queues,
+                redis=_redis(_counts(view), view.heartbeat_at or view.registered_at),
+                about=_about(visit, view),
+            )
             for view in wanted[:SHOWN]
         ],
         more=max(0, len(wanted) - SHOWN),
@@ -161,16 +222,39 @@ async def _worker(visit: Visit) -> WorkerView:
     raise Problem(HTTPStatus.NOT_FOUND, "There is no such worker.", "The page of the workers shows those that are known.")
 
 
-class _Counts(msgspec.Struct, frozen=True):
-    """What a worker counts, as far as it is shown."""
-
-    redis_breaker: int = 0
-
-
-def _redis(view: WorkerView) -> str:
-    """Return what is to be said of a worker's Redis; nothing while it answers, or is not used."""
+def _about(visit: Visit, view: WorkerView) -> About | None:
+    """Return what a worker says of itself, without secrets. Any program may register one, and say what it likes."""
+    own, served = visit.who.queues, view.queues
+    if own is not None and served is not None and own.isdisjoint(served):
+        return None
     try:
-        level = msgspec.json.decode(view.counters, type=_Counts).redis_breaker
+        said = msgspec.json.decode(view.worker.info, type=dict[str, Any])
     except msgspec.MsgspecError:
-        return ""
-    return next((f"Redis: {phase}" for phase, number in LEVELS.items() if number == level and phase is not Phase.CLOSED), "")
+        return About("", shown.cut(shown.plain(view.worker.info), SHOWN_INFO))
+    tasks, more = said.pop("tasks", None), said.pop("more_tasks", None)
+    said.pop("queues", None)
+    names = [name for name in tasks if isinstance(name, str)] if isinstance(tasks, list) else []
+    left = len(names[SHOWN_TASKS:]) + (more if isinstance(more, int) else 0)
+    text = ", ".join(names[:SHOWN_TASKS]) + (f" and {left:,} more" if left > 0 else "")
+    rest = flat(read(msgspec.json.encode(said).decode(), frozenset(visit.ui.context.settings.redacted))[0]) if said else ""
+    return About(shown.cut(text, SHOWN_INFO), shown.cut(rest, SHOWN_INFO))
+
+
+def _redis(figures: Mapping[str, Any], at: datetime) -> Redis | None:
+    """Return how it stood with Redis at some moment, by what somebody counted; `None`: it uses none."""
+    level, lasts = figures.get(BREAKER), figures.get(LASTS)
+    phase = next((phase for phase, number in LEVELS.items() if number == level), None)
+    if phase is None:
+        return None
+    since = at - timedelta(seconds=lasts) if isinstance(lasts, int) and 0 <= lasts <= LONGEST else None
+    times = {phase: figures.get(f"{TRANSITIONS}:{phase}") for phase in Phase}
+    known = {phase: number for phase, number in times.items() if isinstance(number, int)}
+    return Redis(phase, sum(known.values()), known.get(Phase.OPEN, 0), since)
+
+
+def _counts(view: WorkerView) -> dict[str, Any]:
+    """Return what a worker counts. Any program may say what it likes."""
+    try:
+        return msgspec.json.decode(view.counters, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast.server.extending import Extension
     from holdfast.server.ui.live import Live
     from holdfast.server.ui.sessions import Sessions
+    from holdfast.server.ui.sharing import Shared
+    from holdfast.server.ui.sparklines import Sparklines
     from holdfast.store.port import JobView, Store
 
 logger = logging.getLogger("holdfast.server")
@@ -84,6 +86,8 @@ class Ui:
     templates: Templates
     tails: dict[UUID, int]
     """Where the shown end of a job's log begins: what was shown once is found again without reading all of it."""
+    sparklines: Sparklines
+    shared: Shared
     extensions: tuple[Extension, ...] = ()
     """Pages of other packages."""
 
@@ -101,13 +105,18 @@ class Ui:
         *,
         extension: Extension | None = None,
         raw: bool = False,
+        shared: bool = True,
     ) -> Route:
-        """Return the route of a page or an action; `right` is what it needs, `None`: nothing. A `raw` body is left unread."""
+        """Return the route of a page or an action; `right` is what it needs, `None`: nothing. A `raw` body is left unread.
+
+        A page is `shared` by all who may see the same, when it is open and asks for its content anew. Those of an extension
+        are not: they may be about who looks.
+        """
         more = "" if extension is None else "".join(f"; {name} {value}" for name, value in extension.policy.items())
         headers = HEADERS | {"Content-Security-Policy": POLICY + more}
 
         async def endpoint(request: Request) -> Response:
-            visit = Visit(self, request, None, extension=extension)
+            visit = Visit(self, request, None, extension=extension, shared=shared and extension is None)
             response = await _answered(visit, handler, right, raw=raw)
             for name, value in headers.items():
                 response.headers.setdefault(name, value)
@@ -127,6 +136,8 @@ class Visit:
     form: ImmutableMultiDict[str, str] | None = None
     extension: Extension | None = None
     """Whose page it is; `None`: the dashboard's own."""
+    shared: bool = False
+    """Whether it is the same for all who may see the same."""
 
     @property
     def store(self) -> Store:
@@ -188,6 +199,7 @@ class Visit:
             own=f"{self.link(_path(self.request))}{'?' if self.request.url.query else ''}{self.request.url.query}",
             said=said,
             theme=self.theme,
+            clock=int(1000 * data.get("now", self.ui.context.environment.now()).timestamp()),
             version=self.ui.context.version,
             redacted=self.ui.context.settings.redacted,
             watched=status == HTTPStatus.OK and self.principal is not None and not still,
@@ -241,11 +253,14 @@ class Visit:
 
     def back(self, default: str) -> str:
         """Return the page that an action was begun on, as its form says; never one of another site."""
-        to = self.field("back")
+        return self.own(self.field("back")) or self.link(default)
+
+    def own(self, to: str) -> str:
+        """Return an address as it was given, if it is one of this site; empty for any other."""
         root = str(self.request.scope.get("root_path", ""))
         parts = urlsplit(to)
         own = to.startswith(f"{root}/") and not to.startswith("//") and "\\" not in to and not parts.netloc and not parts.scheme
-        return to if own and to.isprintable() else self.link(default)
+        return to if own and to.isprintable() else ""
 
     def field(self, name: str) -> str:
         """Return what a form says."""
@@ -300,8 +315,7 @@ async def _answered(visit: Visit, handler: Handler, right: Right | None, *, raw:
         if not asks:
             visit.form = None if raw else await _form(visit)
             return await handler(visit)
-        with patience(ui.context.settings.page_timeout):
-            return await handler(visit)
+        return await _looked_at(visit, handler)
     except Problem as problem:
         return _problem(visit, problem.status, problem.what, problem.fix)
     except (JobNotFound, NotThere) as error:
@@ -323,6 +337,25 @@ async def _answered(visit: Visit, handler: Handler, right: Right | None, *, raw:
             "This page could not be made: there is a mistake in Holdfast.",
             "The log of the server has the traceback. Nothing was changed unless it says so; please report it.",
         )
+
+
+async def _looked_at(visit: Visit, handler: Handler) -> Response:
+    """Return a page; what an open one asks for anew, as others have got it who may see the same."""
+
+    async def make() -> Response:
+        with patience(visit.ui.context.settings.page_timeout):
+            return await handler(visit)
+
+    who, scope = visit.principal, visit.request.scope
+    if who is None or not visit.shared:
+        return await make()
+    # not who it is: what is shown of a page that is open depends on what somebody may see and do, and on nothing else
+    key = (scope.get("root_path", ""), visit.request.url.path, visit.request.url.query, who.role, who.queues, who.actions)
+    if visit.is_fragment:
+        return await visit.ui.shared.get(key, make)
+    response = await make()
+    visit.ui.shared.seen(key)
+    return response
 
 
 def _check_origin(request: Request) -> None:

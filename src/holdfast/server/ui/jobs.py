@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from starlette.responses import RedirectResponse
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from holdfast.server.ui.frame import Visit
+    from holdfast.store.port import Stats
 
 ROWS: Final = 50
 
@@ -34,14 +34,15 @@ async def jobs(visit: Visit) -> Response:
         if search.job is not None:
             found = await job_id(visit.store, search.job)
             return RedirectResponse(visit.link(f"/jobs/{found}"), status_code=HTTPStatus.SEE_OTHER)
-        rows, after, whole = await query.find(visit.store, search, visit.sees, limit=ROWS, after=cursor(params.get("after")))
+        rows, after, whole = await query.find(
+            visit.store, search, visit.sees, limit=ROWS, after=query.cursor(params.get("after")), most=_most(stats, search)
+        )
         rows = await marked(visit.store, rows)
     except Mistake as mistake:
         flaw, search = str(mistake), query.parse("", now)
         rows, after, whole = [], None, True
     where = search.where
     counts = by_state(stats, queue=where.queue, task=where.task)
-    chosen = where.states or frozenset(State)
     return visit.render(
         "jobs.html",
         title="Jobs",
@@ -57,18 +58,15 @@ async def jobs(visit: Visit) -> Response:
         chosen=where.states,
         counts=counts if search.counted else None,
         total=sum(counts.values()),
-        matching=sum(counts[state] for state in chosen) if search.counted else None,
+        matching=_most(stats, search) if search.counted else None,
         cap=CAP,
         tasks=sorted({row.task for row in stats.tasks})[:500],
         queues=sorted({row.queue for row in stats.tasks})[:500],
     )
 
 
-def cursor(text: str | None) -> UUID | None:
-    """Return a place in a list of jobs; `None`: its beginning. Raises `Mistake`."""
-    if not text:
-        return None
-    try:
-        return UUID(text)
-    except ValueError:
-        raise Mistake(f"{text!r} is no place in the list: go back to its beginning") from None
+def _most(stats: Stats, search: query.Search) -> int:
+    """Return how many jobs there are in the states, the queue and of the task that are searched: no more can match."""
+    where = search.where
+    counts = by_state(stats, queue=where.queue, task=where.task)
+    return sum(counts[state] for state in where.states or State)

@@ -84,7 +84,7 @@ async def confirm(visit: Visit) -> Response:
         section="limits",
         limit=shown,
         before=rule_text(view.rule),
-        after=rule_text(_afterwards(view, rule)),
+        after=_afterwards(view, rule),
         notices=[] if rule is None else _notices(view, rule),
         clears=clears,
         fields={**shown.fields, **{field: given[field] for field in NUMBERS if given.get(field)}},
@@ -202,16 +202,19 @@ def _words(name: LimitName) -> str:
 
 
 def _weight(view: LimitView) -> str:
-    """Return the weight of a key that stands beside the limit of its scope."""
+    """Return the weight that stands beside a limit: of a key beside its scope's, of a queue beside what is declared."""
     own = view.override
     return "" if own is None or own.weight is None or own == view.rule else f", weight {own.weight:g}"
 
 
-def _afterwards(view: LimitView, rule: LimitRule | None) -> LimitRule | None:
+def _afterwards(view: LimitView, rule: LimitRule | None) -> str:
     """Return what will hold."""
-    if rule is not None:
-        return rule
-    return view.inherited if view.name.key is not None else view.declared
+    before = view.inherited if view.name.key is not None else view.declared
+    if rule is None:
+        return rule_text(before)
+    if rule.weighs_alone and before is not None:
+        return f"{rule_text(before)}, {rule_text(rule)}"
+    return rule_text(rule)
 
 
 def _notices(view: LimitView, rule: LimitRule) -> list[str]:

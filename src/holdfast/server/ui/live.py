@@ -30,6 +30,10 @@ logger = logging.getLogger("holdfast.server")
 
 SHORTEST: Final = 0.25
 """Seconds between two looks, however many hints come."""
+MOST_TOLD: Final = 500
+"""Pages that are told in a second: where more are open, each is told less often. Telling is what they cost workers."""
+LEAST_OFTEN: Final = 3.0
+"""Seconds between two looks at most, however many pages are open."""
 SUMMED: Final = (State.READY, State.RUNNING, State.FAILED)
 LONGEST: Final = 1.0
 """Seconds after which it looks without a hint: progress and logs bring none, but through Redis."""
@@ -111,6 +115,11 @@ class Live:
         """How many watch."""
         return len(self._mailboxes)
 
+    @property
+    def version(self) -> int | None:
+        """What was last seen in the store; `None`: nobody watches, so it may be another by now."""
+        return None if self._looking is None or self._latest is None else self._latest.version
+
     def event_id(self, snapshot: Snapshot) -> str:
         """Return what a page sends back when it comes again."""
         return f"{self.epoch}-{snapshot.version}"
@@ -163,12 +172,16 @@ class Live:
         while True:
             began = self._environment.monotonic()
             self._publish(await self._look(), hinted=hinted)
-            await asyncio.sleep(max(0.0, SHORTEST - (self._environment.monotonic() - began)))
+            await asyncio.sleep(max(0.0, self._rest() - (self._environment.monotonic() - began)))
             with suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST - SHORTEST):
+                async with asyncio.timeout(max(0.0, LONGEST - self._rest())):
                     await self._woken.wait()
             hinted = self._woken.is_set()
             self._woken.clear()
+
+    def _rest(self) -> float:
+        """Return the seconds between two looks."""
+        return max(SHORTEST, min(LEAST_OFTEN, len(self._mailboxes) / MOST_TOLD))
 
     async def _look(self) -> Snapshot:
         self.looks += 1

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.states import Event, State
 from holdfast.server.principal import Right
 from holdfast.server.ui import charts, shown
-from holdfast.store.port import JobFilter, Stats, WorkerState
+from holdfast.store.port import Stats, WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
     from uuid import UUID
 
     from starlette.responses import Response
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 ASKED_FOR: Final = frozenset({Event.STOP, Event.EXPIRE_CANCEL})
 """Ends that somebody wanted."""
 FAILING_FOR: Final = timedelta(hours=1)
-MOST_FAILURES: Final = 1000
+FAILURES: Final = 1000
+"""Failures that one look reads: with their tracebacks they may be large."""
+MOST_PAGES: Final = 20
+"""Looks for failures of one kind among all that fails."""
 SHOWN_GROUPS: Final = 10
 SHOWN_RUNNING: Final = 10
-MOST_RUNNING: Final = 200
 
 
 @dataclass(slots=True)
@@ -40,7 +42,6 @@ class Group:
     message: str
     latest: datetime
     count: int = 0
-    jobs: dict[UUID, None] = field(default_factory=dict)
 
 
 async def overview(visit: Visit) -> Response:
@@ -49,8 +50,8 @@ async def overview(visit: Visit) -> Response:
     now, stats = await store.now(), scoped(visit, await store.stats())
     window = charts.WINDOWS.get(visit.request.query_params.get("window", ""), charts.WINDOWS[charts.DEFAULT_WINDOW])
     workers = [view for view in await store.workers() if view.state is not WorkerState.OFFLINE and not view.manages]
-    page = await store.find(JobFilter(states=frozenset({State.RUNNING})), limit=MOST_RUNNING)
-    running = sorted((job for job in page.jobs if visit.sees(job)), key=lambda job: job.claimed_at or now)
+    running = await store.running(limit=SHOWN_RUNNING, queues=visit.who.queues)
+    failing, more_failing = await groups(visit, now)
     oldest = max(stats.oldest_waiting.items(), key=lambda item: item[1], default=(None, None))
     return visit.render(
         "overview.html",
@@ -67,32 +68,52 @@ async def overview(visit: Visit) -> Response:
         charts=await charts.charts(store, window, now, visit.who.queues),
         window=window.name,
         windows=list(charts.WINDOWS),
-        groups=(await groups(visit, now))[:SHOWN_GROUPS],
-        running=running[:SHOWN_RUNNING],
-        lapsed=[job for job in running if job.lapsed],
+        groups=failing[:SHOWN_GROUPS],
+        more_failing=more_failing,
+        looked_at=FAILURES,
+        running=running.jobs,
+        lapsed=running.lapsed,
         paused=[queue for queue in await store.queues() if queue.paused_at and visit.may(Right.LOOK, queue.name)],
     )
 
 
-async def groups(visit: Visit, now: datetime) -> list[Group]:
-    """Return what fails of late, the most frequent kind first."""
-    failures = await visit.store.failures(since=now - FAILING_FOR, limit=MOST_FAILURES)
+async def groups(visit: Visit, now: datetime) -> tuple[list[Group], bool]:
+    """Return what fails of late, the most frequent kind first, and whether more has failed than was looked at."""
+    failures = await visit.store.failures(since=now - FAILING_FOR, limit=FAILURES)
     found: dict[tuple[str, str, str], Group] = {}
     for failure in failures:
-        if failure.event in ASKED_FOR or not visit.may(Right.LOOK, failure.queue):
+        if not _counts(visit, failure):
             continue
         kind = kind_of(failure)
         group = found.setdefault(kind, Group(*kind, message=shown.cause(failure.error)[1], latest=failure.at))
         group.count += 1
-        group.jobs[failure.job_id] = None
-    return sorted(found.values(), key=lambda group: -group.count)
+    return sorted(found.values(), key=lambda group: -group.count), len(failures) == FAILURES
 
 
-async def failed_of(visit: Visit, kind: tuple[str, str, str], now: datetime) -> Sequence[UUID]:
-    """Return the jobs of a kind of failure that stand as failed."""
-    ids = [job for group in await groups(visit, now) if (group.task, group.code, group.frame) == kind for job in group.jobs]
-    views = await visit.store.get(ids) if ids else []
-    return [view.id for view in views if view is not None and view.state is State.FAILED and visit.sees(view)]
+async def failed_of(
+    visit: Visit, kind: tuple[str, str, str], before: datetime | None, *, limit: int, late: Callable[[], bool]
+) -> tuple[list[UUID], bool]:
+    """Return the jobs of a kind of failure that stand as failed, the latest first, and whether there may be more."""
+    store = visit.store
+    before = before or await store.now()
+    found: dict[UUID, None] = {}
+    last: FailureView | None = None
+    for _ in range(MOST_PAGES):
+        failures = await store.failures(since=before - FAILING_FOR, limit=FAILURES, after=last)
+        alike = [one for one in failures if one.at <= before and one.task == kind[0] and _counts(visit, one)]
+        ids = list(dict.fromkeys(one.job_id for one in alike if one.job_id not in found and kind_of(one) == kind))
+        views = await store.get(ids) if ids else []
+        found |= {view.id: None for view in views if view is not None and view.state is State.FAILED and visit.sees(view)}
+        if len(failures) < FAILURES:
+            return list(found)[:limit], len(found) > limit
+        if len(found) >= limit or late():
+            break
+        last = failures[-1]
+    return list(found)[:limit], True
+
+
+def _counts(visit: Visit, failure: FailureView) -> bool:
+    return failure.event not in ASKED_FOR and visit.may(Right.LOOK, failure.queue)
 
 
 def kind_of(failure: FailureView) -> tuple[str, str, str]:

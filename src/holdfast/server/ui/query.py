@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from holdfast.core.states import State
 from holdfast.finding import Mistake, job_filter
 from holdfast.server.ui.shown import cause
+from holdfast.store.port import SEARCH_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
-    from uuid import UUID
 
     from holdfast.store.port import JobFilter, JobView, Store
 
@@ -53,6 +54,33 @@ class Search:
         """Whether the store's counts, which are by queue and task, are those of this search."""
         where = self.where
         return self.error is None and not any((where.tag, where.key, where.chain_id, where.created_from, where.created_before))
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a search for an action goes: whichever of these comes first."""
+
+    limit: int
+    """Matches that it returns."""
+    late: Callable[[], bool] = lambda: False
+    """Whether somebody has waited for it long enough."""
+    after: UUID | None = None
+    """The id behind which it begins; `None`: with the newest job."""
+    until: UUID | None = None
+    """The id at which it ends; `None`: with the oldest job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What a search for an action has found, the newest first."""
+
+    ids: Sequence[UUID]
+    more: bool = False
+    """Whether there are more than it was to return."""
+    looked: int = 0
+    """How many jobs it has looked through, at least."""
+    after: UUID | None = None
+    """The id at which it was given up: what is older was not looked at. `None`: it has come to its end."""
 
 
 def parse(text: str, now: datetime, *, states: frozenset[State] | None = None) -> Search:
@@ -97,10 +125,17 @@ def with_token(text: str, name: str, value: str | None) -> str:
 
 
 async def find(
-    store: Store, search: Search, seen: Callable[[JobView], bool], *, limit: int, after: UUID | None = None
+    store: Store, search: Search, seen: Callable[[JobView], bool], *, limit: int, after: UUID | None = None, most: int
 ) -> tuple[list[JobView], UUID | None, bool]:
-    """Return the newest matches, where to go on (`None`: there are no more), and whether the search was not given up early."""
+    """Return the newest matches, where to go on (`None`: there are no more), and whether the search was not given up early.
+
+    No more than `most` can match, by the counts. They are kept anyway; what is not read for it is every job of a task of which
+    none has failed, each from a page of the disk of its own.
+    """
     found: list[JobView] = []
+    if not most:
+        return found, None, True
+    first = after is None
     for _ in range(SEARCHES):
         page = await store.find(search.where, limit=limit, after=after)
         for job in page.jobs:
@@ -110,23 +145,31 @@ async def find(
                     more = page.after is not None or job.id != page.jobs[-1].id
                     return found, job.id if more else None, True
         after = page.after
-        if after is None:
+        if after is None or (first and len(found) >= most):
             return found, None, True
     return found, after, False
 
 
-async def all_ids(store: Store, search: Search, seen: Callable[[JobView], bool], *, limit: int) -> tuple[Sequence[UUID], bool]:
-    """Return the ids of the newest matches up to a limit, and whether there are more."""
+async def all_ids(store: Store, search: Search, seen: Callable[[JobView], bool], reach: Reach) -> Matches:
+    """Return the ids of the newest matches, having looked no further than `reach` lets it.
+
+    Every look of a store is short, however many jobs there are, and so no time-out of a statement ends a row of them.
+    """
     found: list[UUID] = []
-    after: UUID | None = None
-    while True:
+    looked, after = 0, reach.after
+    for _ in range(SEARCHES + reach.limit // PAGE):
         page = await store.find(search.where, limit=PAGE, after=after)
-        found += [job.id for job in page.jobs if search.matches(job) and seen(job)]
+        wanted = (job for job in page.jobs if reach.until is None or job.id >= reach.until)
+        found += [job.id for job in wanted if search.matches(job) and seen(job)]
+        looked += len(page.jobs) if page.searched_all else SEARCH_LIMIT
         after = page.after
-        if len(found) > limit:
-            return found[:limit], True
-        if after is None:
-            return found, False
+        if len(found) > reach.limit:
+            return Matches(found[: reach.limit], more=True, looked=looked)
+        if after is None or (reach.until is not None and after <= reach.until):
+            return Matches(found, looked=looked, after=None if after is None else reach.until)
+        if reach.late():
+            break
+    return Matches(found, looked=looked, after=after)
 
 
 def checked(text: str) -> str:
@@ -134,3 +177,13 @@ def checked(text: str) -> str:
     if len(text) > PAGE * 4:
         raise Mistake("this search is too long: 2,000 characters are enough for anyone")
     return text
+
+
+def cursor(text: str | None) -> UUID | None:
+    """Return a place in a list of jobs; `None`: its beginning. Raises `Mistake`."""
+    if not text:
+        return None
+    try:
+        return UUID(text)
+    except ValueError:
+        raise Mistake(f"{text!r} is no place in the list: go back to its beginning") from None

@@ -13,6 +13,8 @@ from holdfast.server.ui.files import STATIC, files
 from holdfast.server.ui.frame import Ui, make_templates
 from holdfast.server.ui.live import Live
 from holdfast.server.ui.sessions import Sessions
+from holdfast.server.ui.sharing import Shared
+from holdfast.server.ui.sparklines import Sparklines
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -27,10 +29,19 @@ class Dashboard:
     """The dashboard of a server: its pages, who has logged in, and what keeps pages live."""
 
     def __init__(self, context: Context, extensions: tuple[Extension, ...] = ()) -> None:
-        self.sessions = Sessions(context.store, context.environment, context.settings)
+        self.sessions = Sessions(context.store, context.keyring, context.environment, context.settings)
         """The server's door asks it who somebody is."""
         self.live = Live(context.store, context.notifier, context.environment)
-        ui = Ui(context, self.sessions, self.live, make_templates(extensions), tails={}, extensions=extensions)
+        ui = Ui(
+            context,
+            self.sessions,
+            self.live,
+            make_templates(extensions),
+            tails={},
+            sparklines=Sparklines(context.environment.monotonic),
+            shared=Shared(lambda: self.live.version, context.environment.monotonic),
+            extensions=extensions,
+        )
         self.routes = [*_routes(ui), *(route for extension in extensions for route in _added(ui, extension))]
 
     def close(self) -> None:
@@ -62,7 +73,7 @@ def _routes(ui: Ui) -> list[BaseRoute]:
         ui.page("/login", access.login, None),
         ui.page("/login", access.log_in, None, "POST"),
         ui.page("/logout", access.log_out, None, "POST"),
-        ui.page("/live", streaming.live),
+        ui.page("/live", streaming.live, shared=False),
         ui.page("/jobs", jobs.jobs),
         ui.page("/jobs/confirm", steering.confirm, look),
         ui.page("/jobs/act", steering.act, look, "POST"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.job import DEFAULT_PRIORITY, DEFAULT_QUEUE, NewJob
+from holdfast.core.job import DEFAULT_PREFER_FOR, DEFAULT_PRIORITY, DEFAULT_QUEUE, NewJob, Unique
 from holdfast.server.principal import Right
 from holdfast.server.ui.cronwords import explained
 from holdfast.server.ui.frame import Problem
@@ -66,7 +66,10 @@ async def _job(visit: Visit, view: ScheduleView) -> NewJob:
 
 
 async def _like_the_last(visit: Visit, view: ScheduleView) -> NewJob:
-    """Return a job like the schedule's last one; where there is none left, one by what the schedule says of itself."""
+    """Return a job like the schedule's last one; where there is none left, one by what the schedule says of itself.
+
+    It has all that is told of the last one: without its key, it would run beside what the key keeps apart.
+    """
     spec = _spec(view)
     last = None if view.last_job is None else (await visit.store.get([view.last_job]))[0]
     job_id = visit.ui.context.environment.job_id()
@@ -81,8 +84,16 @@ async def _like_the_last(visit: Visit, view: ScheduleView) -> NewJob:
         priority=last.priority,
         lease=last.lease_seconds,
         policy=last.policy,
+        # How long its key is held is not told of a job: at least while this one lives, then.
+        unique=None if last.key is None else Unique(key=last.key, scope=last.scope or last.task),
         requires=last.requires,
+        prefers=tuple(last.prefers),
+        prefer_for=max(last.prefers.values(), default=DEFAULT_PREFER_FOR),
+        fifo=last.fifo,
         tags=last.tags,
+        # A job that has ended has no deadline any more: then this one has none either.
+        expires_in=None if last.start_by is None else (last.start_by - last.created_at).total_seconds(),
+        limit=last.limit,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.server import keys
 from holdfast.server.door import principal_of
-from holdfast.server.limits import Buckets
+from holdfast.server.limits import Guesses, TooMany
 from holdfast.server.principal import Principal
 from holdfast.store.port import Action, Role
 
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from holdfast.core.environment import Environment
+    from holdfast.server.keyring import Keyring
     from holdfast.server.settings import ServerSettings
     from holdfast.store.port import Key, Store
 
 COOKIE: Final = "holdfast_session"
-RECHECK: Final = 0.5
-"""Seconds for which the last look at a key holds."""
 LONGEST: Final = 12 * 3600.0
 """Seconds after which a session ends by itself."""
 MOST: Final = 10_000
@@ -35,7 +34,7 @@ MOST: Final = 10_000
 PEOPLE: Final = frozenset({Role.VIEWER, Role.OPERATOR, Role.ADMIN})
 ADMIN: Final = "admin"
 """How the holder of the admin secret is called."""
-MINUTE: Final = 60.0
+TOO_MANY: Final = "Too many logins from this address were refused. Wait a minute, then try again."
 
 
 @dataclass(slots=True)
@@ -44,7 +43,6 @@ class _Session:
     digest: str
     """Of the key it was begun with."""
     began: float
-    checked: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +57,31 @@ class Refused:
 class Sessions:
     """The sessions of this server. Belongs to one event loop."""
 
-    def __init__(self, store: Store, environment: Environment, settings: ServerSettings) -> None:
+    def __init__(self, store: Store, keyring: Keyring, environment: Environment, settings: ServerSettings) -> None:
         self._store = store
+        self._keyring = keyring
         self._environment = environment
         self._settings = settings
         self._admin = None if settings.admin_secret is None else keys.digest(settings.admin_secret)
         self._sessions: dict[str, _Session] = {}
-        self._refusals = Buckets(environment, rate=settings.failure_rate / MINUTE, burst=settings.failure_rate)
+        self._guesses = Guesses(environment, a_minute=settings.failure_rate)
 
     async def log_in(self, secret: str, address: str) -> tuple[str, Principal] | Refused:
         """Begin a session for the holder of a key or of the admin secret; returns its id. Audited, whatever the answer."""
         now = self._environment.monotonic()
-        if self._refusals.wait(address):
-            return Refused("Too many logins from this address were refused. Wait a minute, then try again.", wait=True)
-        found = await self._holder(secret.strip())
+        try:
+            async with self._guesses.guess(address, TOO_MANY) as guess:
+                found = await self._holder(secret.strip())
+                guess.right = not isinstance(found, Refused)
+        except TooMany as refused:
+            return Refused(str(refused), wait=True)
         if isinstance(found, Refused):
-            self._refusals.take(address)
             await self._store.note(Action.LOGIN_FAILED, by="nobody", detail=f"from {address}: {found.why}")
             return found
         principal, digest = found
         await self._store.note(Action.LOGIN, [principal.key or "admin secret"], by=principal.name, detail=f"from {address}")
         session_id = secrets.token_urlsafe(32)
-        self._sessions[session_id] = _Session(principal, digest, began=now, checked=now)
+        self._sessions[session_id] = _Session(principal, digest, began=now)
         while len(self._sessions) > MOST:
             self._sessions.pop(next(iter(self._sessions)))
         return session_id, principal
@@ -91,16 +92,15 @@ class Sessions:
         session = self._sessions.get(session_id)
         if session is None:
             return None
-        now = self._environment.monotonic()
-        if now - session.began > LONGEST:
+        if self._environment.monotonic() - session.began > LONGEST:
             self._sessions.pop(session_id, None)
             return None
-        if session.principal.key is not None and now - session.checked >= RECHECK:
-            key = await self._store.key(session.principal.key)
+        if session.principal.key is not None:
+            key = await self._keyring.key(session.principal.key, believed=True)
             if key is None or key.digest != session.digest or await self._flaw(key) is not None:
                 self._sessions.pop(session_id, None)
                 return None
-            session.principal, session.checked = principal_of(key), now
+            session.principal = principal_of(key)
         return session.principal
 
     async def log_out(self, request: HTTPConnection) -> None:
@@ -122,7 +122,7 @@ class Sessions:
         )
 
     async def _holder(self, secret: str) -> tuple[Principal, str] | Refused:
-        key = await self._store.key(keys.key_id(secret) or "0" * keys.PUBLIC)
+        key = await self._keyring.key(keys.key_id(secret) or "0" * keys.PUBLIC, believed=False)
         is_key = keys.matches(secret, None if key is None else key.digest)
         if keys.matches(secret, self._admin):
             return Principal(ADMIN, Role.ADMIN), ""
@@ -137,7 +137,7 @@ class Sessions:
         """Say why a key does not open the dashboard."""
         if key.revoked_at is not None:
             return "This key was revoked."
-        if key.expires_at is not None and key.expires_at <= await self._store.now():
+        if await self._keyring.expired(key):
             return "This key has expired."
         if key.role not in PEOPLE:
             return f"This is the key of a {key.role}: people log in with the key of a viewer, an operator or an admin."

@@ -117,6 +117,11 @@ def top_frame(traceback: str) -> str:
     return ""
 
 
+def cut(text: str, most: int) -> str:
+    """Return a text that is not longer than it may be."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… cut: {len(text):,} characters, {LONGEST:,} shown"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -21,7 +21,7 @@ from holdfast.server.ui.overview import failed_of
 from holdfast.store.port import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.responses import Response
 
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 CAP: Final = 10_000
 """Jobs that one action takes at most."""
+ASKED: Final = 1_000
+"""Jobs that a question counts, which has to be there at once: of more it says that there are more."""
+ASKS_FOR: Final = 0.12
+"""Seconds after which a question looks no further."""
+ACTS_FOR: Final = 5.0
+"""Seconds after which an action looks no further, before it begins."""
 BATCH: Final = 500
 SHOWN: Final = 20
 
@@ -83,23 +89,25 @@ async def confirm(visit: Visit) -> Response:
     verb = _verb(params.get("verb", ""))
     visit.need(Right.STEER)
     now = await visit.store.now()
-    ids, more, what = await _chosen(visit, verb, params.getlist("job"), _choice(params), now)
-    views = [view for view in await visit.store.get(ids[:SHOWN]) if view is not None] if ids else []
+    back = visit.own(params.get("back", ""))  # it stands in links, and whoever made the address of this page has chosen it
+    choice = {name: value for name, value in _choice(params).items() if name != "until"}
+    chosen = await _chosen(visit, verb, params.getlist("job"), choice, _Bounds(min(ASKED, CAP), ASKS_FOR))
+    fields = [*choice.items()] if "all" in choice or "task" in choice else [("job", str(job_id)) for job_id in chosen.ids]
+    views = [view for view in await visit.store.get(chosen.ids[:SHOWN]) if view is not None] if chosen.ids else []
     return visit.render(
         "confirm.html",
         still=True,
-        title=f"{verb.asks} {len(ids):,} {'job' if len(ids) == 1 else 'jobs'}?",
+        title=f"{verb.asks} {chosen.count}?",
         section="jobs",
         verb=verb,
-        ids=ids,
+        chosen=chosen,
         jobs=views,
-        more=more,
         cap=CAP,
-        what=what,
-        by_search="all" in params or "task" in params,
-        params=params,
+        fields=fields if chosen.after is None else [*fields, ("until", str(chosen.after))],
+        older=visit.link("/jobs/confirm", verb=verb.name, back=back, **choice | {"after": chosen.after}),
+        goes_on="after" in choice,
         before=now.isoformat(),
-        back=params.get("back") or visit.link("/jobs", q=params.get("q")),
+        back=back or visit.link("/jobs", q=params.get("q")),
         now=now,
     )
 
@@ -110,13 +118,17 @@ async def act(visit: Visit) -> Response:
     visit.need(Right.STEER)
     before = visit.field("before")
     try:
-        moment = datetime.fromisoformat(before) if before else await visit.store.now()
-    except ValueError:
+        moment = datetime.fromisoformat(before).astimezone(UTC) if before else await visit.store.now()
+    except (ValueError, OverflowError):
         raise Mistake(f"{before!r} is no time") from None
     form = visit.form if visit.form is not None else ImmutableMultiDict[str, str]()
-    ids, more, _ = await _chosen(visit, verb, form.getlist("job"), _choice(form), moment)
-    answers = await steer(visit, verb, ids)
-    said = told(verb, answers) + (f" There are more: {CAP:,} were taken; do it again for the rest." if more else "")
+    chosen = await _chosen(visit, verb, form.getlist("job"), _choice(form), _Bounds(CAP, ACTS_FOR, moment))
+    answers = await steer(visit, verb, chosen.ids)
+    said = told(verb, answers)
+    if chosen.more:
+        said += f". There are more: {len(chosen.ids):,} were taken; do it again for the rest."
+    elif chosen.after is not None:
+        said += f". The newest {chosen.looked:,} jobs were looked through, and older ones left alone."
     return visit.go(visit.back("/jobs"), said)
 
 
@@ -169,30 +181,76 @@ def _verb(name: str) -> Verb:
     return VERBS[name]
 
 
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The jobs that are meant, and what they have in common."""
+
+    ids: Sequence[UUID]
+    what: str
+    more: bool = False
+    """Whether there are more than these."""
+    looked: int = 0
+    after: UUID | None = None
+    """Where the search for them was given up, having looked through so many jobs; `None`: it was not."""
+
+    @property
+    def count(self) -> str:
+        """How many they are, in words."""
+        more = self.more and bool(self.ids)
+        return f"{len(self.ids):,}{'+' if more else ''} {'job' if len(self.ids) == 1 and not more else 'jobs'}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """How many jobs may be chosen, how many seconds that may take, and before which time they must have been there."""
+
+    most: int
+    seconds: float
+    before: datetime | None = None
+    """`None`: now."""
+
+
 def _choice(params: Mapping[str, str]) -> dict[str, str]:
-    return {name: params[name] for name in ("q", "all", "task", "code", "frame") if name in params}
+    return {name: params[name] for name in ("q", "all", "task", "code", "frame", "after", "until") if name in params}
 
 
-async def _chosen(
-    visit: Visit, verb: Verb, listed: Sequence[str], choice: Mapping[str, str], before: datetime
-) -> tuple[Sequence[UUID], bool, str]:
-    """Return the jobs that are meant, whether there are more than may be, and what they have in common."""
+async def _chosen(visit: Visit, verb: Verb, listed: Sequence[str], choice: Mapping[str, str], bounds: _Bounds) -> _Chosen:
+    """Return the jobs that are meant."""
     if "task" in choice:
         kind = (choice["task"], choice.get("code", ""), choice.get("frame", ""))
-        return (await failed_of(visit, kind, before))[:CAP], False, f"failed with {kind[1]} in {kind[0]}"
+        ids, more = await failed_of(visit, kind, bounds.before, limit=bounds.most, late=_late(visit, bounds))
+        return _Chosen(ids, f"failed with {kind[1]} in {kind[0]}", more)
     if "all" in choice:
-        search = query.parse(query.checked(choice.get("q", "")), before, states=verb.states)
-        bound = before if search.where.created_before is None else min(before, search.where.created_before)
-        bounded = query.Search(search.text, replace(search.where, created_before=bound), search.error)
-        ids, more = await query.all_ids(visit.store, bounded, lambda job: _steers(visit, job), limit=CAP)
-        return ids, more, f"matching {search.text}" if search.text else "of all jobs"
+        return await _matching(visit, verb, choice, bounds)
     try:
         ids = [UUID(text) for text in listed[:CAP]]
     except ValueError:
         raise Mistake("one of these is no id of a job") from None
     if not ids:
         raise Problem(HTTPStatus.BAD_REQUEST, "No job is selected.", "Go back and select some: x selects the marked row.")
-    return await _allowed(visit, list(dict.fromkeys(ids))), False, "selected"
+    return _Chosen(await _allowed(visit, list(dict.fromkeys(ids))), "selected")
+
+
+async def _matching(visit: Visit, verb: Verb, choice: Mapping[str, str], bounds: _Bounds) -> _Chosen:
+    """Return the jobs that match a search. An action does not look further than the question did that it answers."""
+    before = bounds.before
+    search = query.parse(query.checked(choice.get("q", "")), before or await visit.store.now(), states=verb.states)
+    if before is not None:  # of a question everything was there before; a store finds sooner what it need not date
+        created = search.where.created_before
+        where = replace(search.where, created_before=before if created is None else min(before, created))
+        search = query.Search(search.text, where, search.error)
+    reach = query.Reach(
+        bounds.most, _late(visit, bounds), after=query.cursor(choice.get("after")), until=query.cursor(choice.get("until"))
+    )
+    found = await query.all_ids(visit.store, search, lambda job: _steers(visit, job), reach)
+    what = f"matching {search.text}" if search.text else "of all jobs"
+    return _Chosen(found.ids, what, found.more, found.looked, found.after)
+
+
+def _late(visit: Visit, bounds: _Bounds) -> Callable[[], bool]:
+    monotonic = visit.ui.context.environment.monotonic
+    end = monotonic() + bounds.seconds
+    return lambda: monotonic() > end
 
 
 async def _allowed(visit: Visit, ids: Sequence[UUID]) -> Sequence[UUID]:

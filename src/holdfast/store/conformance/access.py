@@ -34,8 +34,7 @@ def key(number: int = 1, **fields: Any) -> Key:
 
 async def the_key(world: World, number: int = 1) -> Key:
     """Return a key that is there."""
-    found = await world.store.key(f"{number:012d}")
-    assert found is not None
+    (found,) = await world.store.keys([f"{number:012d}"])
     return found
 
 
@@ -141,6 +140,12 @@ async def _expire_key(world: World, by: str) -> tuple[Action, object]:
     return Action.EXPIRE_KEY, key().id
 
 
+async def _rotate_key(world: World, by: str) -> tuple[Action, object]:
+    await world.store.add_key(key())
+    await world.store.rotate_key(key().id, key(2), 5.0, by=by)
+    return Action.ROTATE_KEY, key().id
+
+
 async def _revoke_key(world: World, by: str) -> tuple[Action, object]:
     await world.store.add_key(key())
     await world.store.revoke_key(key().id, by=by)
@@ -149,7 +154,7 @@ async def _revoke_key(world: World, by: str) -> tuple[Action, object]:
 
 STEERING: Final = [
     *(_cancel, _complete, _fail, _delete, _delete_chains, _retry, _emit, _pause, _resume),
-    *(_disable, _enable, _drain, _revoke, _add_key, _expire_key, _revoke_key),
+    *(_disable, _enable, _drain, _revoke, _add_key, _expire_key, _rotate_key, _revoke_key),
 ]
 
 ANN: Final = Audit(by="ann")
@@ -234,7 +239,17 @@ class Access(Subject):
             await world.store.rewind(1)
 
         assert [one.id[-1] for one in await world.store.keys()] == ["1", "3", "2"]
-        assert await world.store.key("9" * 12) is None
+
+    async def test_keys_are_found_by_their_ids(self, world: World) -> None:
+        for number in (2, 3, 1):
+            await world.store.add_key(key(number))
+            await world.store.rewind(1)
+        await world.store.revoke_key(key(3).id)
+
+        found = await world.store.keys(["9" * 12, key(2).id, key(3).id, key(2).id, "no id", "\0", ""])
+
+        assert [one.id[-1] for one in found] == ["3", "2"]
+        assert await world.store.keys([]) == []
 
     async def test_key_is_made_to_end_and_never_later_than_it_would_have(self, world: World) -> None:
         now = await world.store.now()
@@ -259,13 +274,76 @@ class Access(Subject):
 
         with pytest.raises(BadJob):
             await world.store.expire_key(key().id, within, by="ann")
+        with pytest.raises(BadJob):
+            await world.store.rotate_key(key().id, key(2), within, by="ann")
 
+        assert await lines(world) == []
+        assert len(await world.store.keys()) == 1
+
+    async def test_key_takes_over_from_another_which_ends_a_while_later(self, world: World) -> None:
+        await world.store.add_key(key())
+        now = await world.store.now()
+
+        assert await world.store.rotate_key(key().id, key(2, queues=("a",)), HOUR, by="ann")
+
+        old, new = await the_key(world), await the_key(world, 2)
+        assert old.expires_at is not None
+        assert timedelta(seconds=HOUR) <= old.expires_at - now < timedelta(seconds=HOUR + MINUTE)
+        assert (new.queues, new.expires_at, new.created_by) == (("a",), None, "ann")
+        assert await lines(world) == [
+            ("ann", Action.ROTATE_KEY, (old.id,), 1, f"operator ann: {new.id} takes over, this one ends within 3600 s")
+        ]
+
+    async def test_key_that_others_take_over_from_ends_no_later_than_it_would_have(self, world: World) -> None:
+        end = await world.store.now() + timedelta(seconds=MINUTE)
+        await world.store.add_key(key(expires_at=end))
+
+        assert await world.store.rotate_key(key().id, key(2), HOUR)
+
+        assert (await the_key(world)).expires_at == end
+
+    @pytest.mark.parametrize("within", [HOUR, 0.0])
+    async def test_rotation_that_is_repeated_leaves_what_the_first_has_left(self, world: World, within: float) -> None:
+        await world.store.add_key(key())
+        assert await world.store.rotate_key(key().id, key(2), within)
+        first = await world.store.keys()
+
+        assert await world.store.rotate_key(key().id, key(2), within)
+
+        assert await world.store.keys() == first
+
+    @pytest.mark.parametrize("flaw", ["unknown", "revoked", "expired"])
+    async def test_key_that_lets_nobody_in_is_not_rotated(self, world: World, flaw: str) -> None:
+        if flaw != "unknown":
+            await world.store.add_key(key())
+        if flaw == "revoked":
+            await world.store.revoke_key(key().id)
+        if flaw == "expired":
+            await world.store.expire_key(key().id, 0.0)
+        before = await world.store.keys()
+
+        assert not await world.store.rotate_key(key().id, key(2), HOUR, by="ann")
+
+        assert await world.store.keys() == before
+        assert await lines(world) == []
+
+    async def test_rotation_to_the_id_of_another_key_is_refused_and_ends_nothing(self, world: World) -> None:
+        await world.store.add_key(key())
+        await world.store.add_key(key(2))
+        before = await world.store.keys()
+
+        for taken in (key(2, digest="f" * 64), key(digest="f" * 64), key()):
+            with pytest.raises(BadJob):
+                await world.store.rotate_key(key().id, taken, HOUR, by="ann")
+
+        assert await world.store.keys() == before
         assert await lines(world) == []
 
     @pytest.mark.parametrize("key_id", ["", "nul \0", "\ud800", "x" * 10_000])
     async def test_what_cannot_be_the_id_of_a_key_is_that_of_none(self, world: World, key_id: str) -> None:
-        assert await world.store.key(key_id) is None
+        assert await world.store.keys([key_id]) == []
         assert not await world.store.expire_key(key_id, 1.0, by="ann")
+        assert not await world.store.rotate_key(key_id, key(), 1.0, by="ann")
         assert not await world.store.revoke_key(key_id, by="ann")
         await world.store.use_key(key_id)
         assert await world.store.audits(limit=5, actor=key_id) == []
@@ -340,6 +418,18 @@ class Access(Subject):
 
         assert await lines(world) == [("ann", Action.CANCEL, (str(job_id),) * 2, 2, "1 refused")]
 
+    async def test_cancel_of_what_was_asked_to_stop_before_changes_nothing_and_writes_no_line(self, world: World) -> None:
+        first, second = await world.claimed(), await world.claimed()
+        await world.store.cancel([first.job_id], by="ann", reason="enough")
+        again = await world.store.cancel([first.job_id], by="bob", reason="me too")
+        both = await world.store.cancel([first.job_id, second.job_id], by="bob")
+
+        assert (again, both) == ([Answer.REQUESTED], [Answer.REQUESTED] * 2)
+        assert await lines(world) == [
+            ("ann", Action.CANCEL, (str(first.job_id),), 1, "enough"),
+            ("bob", Action.CANCEL, (str(first.job_id), str(second.job_id)), 2, "1 asked before"),
+        ]
+
     async def test_repetition_writes_its_own_line(self, world: World) -> None:
         for _ in range(2):
             await world.store.emit("arrived", "1", by="ann")
@@ -378,6 +468,7 @@ class Access(Subject):
         assert not await world.store.drain(nobody, by="ann")
         assert await world.store.revoke(nobody, by="ann") is None
         assert not await world.store.expire_key("9" * 12, 1.0, by="ann")
+        assert not await world.store.rotate_key("9" * 12, key(), 1.0, by="ann")
         assert not await world.store.revoke_key("9" * 12, by="ann")
         assert await lines(world) == []
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.core.figures import BUCKETS, EMPTY, Figure
-from holdfast.core.outcome import Error, Released, Suspended
+from holdfast.core.outcome import Error, Failed, Released, Suspended
 from holdfast.core.states import Event, State
 from holdfast.store.conformance.world import AT_ONCE, BOOM, HOUR, Subject, World, ids
 from holdfast.store.port import FigureView, Grain, Retention
@@ -226,6 +226,20 @@ class Figures(Subject):
         assert await shown(9, 0) == []
         assert await shown(9, -1) == []
         assert await shown(9, 2**40) == [0, 1, 2, 3]
+
+    async def test_failures_go_on_behind_the_last_one_of_a_page(self, world: World) -> None:
+        since = await world.store.now()
+        await world.enqueue(*world.jobs(5))
+        ends = [world.settlement(one, Failed(BOOM, fatal=True)) for one in await world.claim(5)]
+        await world.store.settle(ends)  # all at one moment: the time alone does not tell them apart
+        whole = await world.store.failures(since=since, limit=10)
+
+        pages = [await world.store.failures(since=since, limit=2)]
+        while pages[-1]:
+            pages.append(await world.store.failures(since=since, limit=2, after=pages[-1][-1]))
+
+        assert [len(page) for page in pages] == [2, 2, 1, 0]
+        assert [one for page in pages for one in page] == whole
 
     async def test_failures_of_pruned_jobs_are_gone(self, world: World) -> None:
         since = await world.store.now() - timedelta(hours=9)

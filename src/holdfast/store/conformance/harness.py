@@ -33,4 +33,11 @@ class Harness(ABC):
 
     @abstractmethod
     async def open(self) -> Store:
-        """Return a new, opened handle on the data; every handle sees the same jobs."""
+        """Return a new, opened handle on the data; every handle sees the same jobs.
+
+        In its environment `lot` gives 0: most tests are about the order of claims.
+        """
+
+    async def join(self) -> Store:
+        """Return a new, opened handle as another process has it, in whose environment `lot` gives what chance will have."""
+        raise NotImplementedError(f"{type(self).__name__} needs `join`: some tests are about handles that begin by lot")

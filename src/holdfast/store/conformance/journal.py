@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from datetime import datetime, timedelta
+from uuid import uuid4
 
 import pytest
 from uuid_utils.compat import uuid7
@@ -22,6 +23,20 @@ class Journal(Subject):
     """Logs and stages. That dead tokens write neither is in `fencing`."""
 
     # logs
+
+    async def test_line_that_is_sent_again_by_its_name_is_there_once(self, world: World) -> None:
+        claimed, other = await world.claimed(), await world.claimed()
+        name = uuid4()
+        line = LogLine(lease=claimed.lease, message="once", id=name)
+
+        first = await world.store.log([line, line])
+        again = await world.store.log([line, LogLine(lease=claimed.lease, message="twice")])
+        unnamed = await world.store.log([LogLine(lease=claimed.lease, message="twice")])
+        elsewhere = await world.store.log([LogLine(lease=other.lease, message="another job's", id=name)])
+
+        assert {*first, *again, *unnamed, *elsewhere} == {Settled.APPLIED}
+        assert [one.message for one in await world.store.logs(claimed.job_id, limit=10)] == ["once", "twice", "twice"]
+        assert len(await world.store.logs(other.job_id, limit=10)) == 1
 
     async def test_log_keeps_its_lines_in_order(self, world: World) -> None:
         claimed = await world.claimed()

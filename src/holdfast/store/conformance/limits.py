@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from holdfast.core.limits import AGAIN, LimitKey, LimitKind, LimitName, LimitRule
+from holdfast.core.fairness import AGING_TURN
+from holdfast.core.limits import AGAIN, LimitKey, LimitKind, LimitName, LimitRule, make_rule
 from holdfast.core.outcome import Failed, Released, Rescheduled, Succeeded
+from holdfast.core.retry import Retry
+from holdfast.core.rotation import OFFERED
 from holdfast.core.states import State
 from holdfast.errors import BadJob
 from holdfast.store.conformance.world import BOOM, HOUR, LATER, OTHER_TASK, TASK, Subject, World, ids
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.lease import Claimed, Taken
     from holdfast.core.outcome import Outcome
-    from holdfast.store.port import LimitView
+    from holdfast.store.port import LimitView, Store
 
 SCOPE: Final = "tenants"
 OVER_QUEUE: Final = LimitName(LimitKind.QUEUE, "default")
@@ -373,6 +376,57 @@ class Limits(Subject):
         await enqueue_keys(world, "ab", 20)
         assert Counter(await keys_of(world, await world.claim(8))) == {"a": 2, "b": 6}
 
+    async def test_a_small_key_waits_for_few_of_many_claimers(self, world: World) -> None:
+        """Twenty of one slot each, which begin together: each in step with the others would take the large key first."""
+        await enqueue_keys(world, "a", 60)
+        await enqueue_keys(world, "b", 5)
+        claimers = await self._claimers(world, 20)
+        taken: list[str] = []
+        for _ in range(2):
+            for name, store in claimers.items():
+                taken += await keys_of(world, await world.claim(1, worker=name, store=store))
+        assert taken.index("b") <= 12
+        assert taken.count("b") == 5
+
+    async def test_claimers_that_make_one_claim_each_have_keys_take_turns_too(self, world: World) -> None:
+        """As workers that are replaced after each job."""
+        await enqueue_keys(world, "a", 60)
+        await enqueue_keys(world, "b", 20)
+        claimers = await self._claimers(world, 40)
+        claims = [await world.claim(1, worker=name, store=store) for name, store in claimers.items()]
+        assert 6 <= Counter([key for one in claims for key in await keys_of(world, one)])["b"] <= 20
+
+    async def test_claimers_that_begin_anywhere_among_many_more_keys_than_they_look_at_find_all_of_them(
+        self, world: World
+    ) -> None:
+        jobs = [world.job(**with_key(f"key{number}")) for number in range(2 * OFFERED + 50)]
+        await world.enqueue(*jobs)
+        claimers = await self._claimers(world, 3)
+        taken = [ids(await world.claim(1, worker=name, store=store)) for name, store in claimers.items()]
+        assert [len(one) for one in taken] == [1, 1, 1], "each finds something at once"
+        name, store = next(iter(claimers.items()))
+        while claims := await world.claim(50, worker=name, store=store):
+            taken.append(ids(claims))
+        assert {one for some in taken for one in some} == set(ids(jobs))
+
+    async def test_claimers_that_make_few_claims_each_take_what_waited_longest_too(self, world: World) -> None:
+        low = await world.create(priority=0)
+        await world.store.rewind(HOUR)
+        await world.enqueue(*world.jobs(100, priority=9))
+        claimers = await self._claimers(world, 20)
+        taken: list[UUID] = []
+        for _ in range(4):
+            for name, store in claimers.items():
+                taken += ids(await world.claim(1, worker=name, store=store))
+        assert low in taken, "every tenth claim goes by age, whoever makes it"
+
+    async def _claimers(self, world: World, count: int) -> dict[str, Store]:
+        """Return so many handles, as processes have them, by the names of their workers."""
+        claimers = {f"w{number}": await world.joined() for number in range(count)}
+        for name in claimers:
+            await world.worker(name)
+        return claimers
+
     async def test_no_key_waits_for_long_behind_many(self, world: World) -> None:
         await enqueue_keys(world, "abcdefghij", 20)
         await enqueue_keys(world, "z", 1)
@@ -380,6 +434,57 @@ class Limits(Subject):
         while "z" not in seen:
             seen += await keys_of(world, await world.claim(1))
             assert len(seen) <= 22, "a key comes once before the others have come twice, but for aging turns"
+
+    async def test_of_many_more_keys_than_a_claim_looks_at_none_starves(self, world: World) -> None:
+        """The first key has most of the jobs, which came before all others."""
+        keys = [f"key{number:03}" for number in range(2 * OFFERED + 50)]
+        await world.store.declare({OVER_KEYS: TWO})
+        jobs = [world.job(**with_key(keys[0])) for _ in range(100)]
+        await world.enqueue(*jobs, *(world.job(**with_key(key)) for key in keys[1:]))
+        seen: list[str] = []
+        while len(seen) < len(keys) + 40 and not set(keys) <= set(seen):
+            claims = await world.claim(5)
+            seen += await keys_of(world, claims)
+            for claimed in claims:
+                await world.succeed(claimed)
+        assert set(keys) <= set(seen), "each comes once before others have come twice, but for aging turns"
+
+    async def test_what_waited_longest_is_found_among_many_more_keys_than_a_claim_looks_at(self, world: World) -> None:
+        """It has a low priority, and others of its priority and urgent ones wait too."""
+        old = await world.create(priority=0, **with_key("old"))
+        await world.store.rewind(HOUR)
+        many = [world.job(priority=0, **with_key(f"key{number}")) for number in range(2 * OFFERED)]
+        await world.enqueue(*many, *(world.job(priority=9) for _ in range(3 * AGING_TURN)))
+        taken: list[UUID] = []
+        while old not in taken:
+            taken += ids(await world.claim(1))
+            assert len(taken) <= 2 * AGING_TURN
+
+    async def test_a_job_behind_many_more_full_keys_than_a_claim_looks_at_is_found(self, world: World) -> None:
+        await world.store.declare({OVER_KEYS: LimitRule(most=0)})
+        await world.enqueue(*(world.job(**with_key(f"key{number}")) for number in range(2 * OFFERED + 50)))
+        empty = await take(world, 5)
+        assert (list(empty), empty.again) == ([], AGAIN)
+        await world.store.set_limit(LimitName(LimitKind.KEY, SCOPE, "key170"), LimitRule(most=1), by="ann")
+        assert await keys_of(world, await world.claim(5)) == ["key170"]
+
+    async def test_urgent_keys_go_before_many_others(self, world: World) -> None:
+        await world.enqueue(*(world.job(**with_key(f"key{number}")) for number in range(2 * OFFERED)))
+        urgent = await world.create(priority=9, **with_key("key7"))
+        assert ids(await world.claim(1)) == [urgent]
+
+    async def test_keys_of_another_queue_are_no_obstacle_however_many(self, world: World) -> None:
+        await world.enqueue(*(world.job(queue="other", **with_key(f"key{number}")) for number in range(2 * OFFERED)))
+        mine = await world.create(queue="mine", **with_key("key7"))
+        assert ids(await world.claim(5, queues=("mine",))) == [mine]
+
+    async def test_with_many_keys_those_of_more_weight_give_more_in_their_turn(self, world: World) -> None:
+        keys = [f"key{number}" for number in range(2 * OFFERED)]
+        heavy = set(keys[::10])
+        jobs = [world.job(**with_key(key, 3.0 if key in heavy else 1.0)) for key in keys for _ in range(4)]
+        await world.enqueue(*jobs)
+        got = Counter([key for _ in range(24) for key in await keys_of(world, await world.claim(10))])
+        assert sum(got[key] for key in heavy) / len(heavy) > 1.5 * sum(got[key] for key in keys) / len(keys)
 
     async def test_within_a_key_first_in_is_first_out_and_what_is_released_comes_first(self, world: World) -> None:
         jobs = world.jobs(4, **with_key("a"))
@@ -394,6 +499,79 @@ class Limits(Subject):
         await enqueue_keys(world, "a", 2)
         urgent = await world.create(priority=9, **with_key("b"))
         assert ids(await world.claim(1)) == [urgent]
+
+    async def test_a_share_of_the_claims_can_be_kept_for_retries_of_keys(self, world: World) -> None:
+        await world.store.declare({OVER_KEYS: TWO})
+        failed = await world.claimed(**with_key("a"))
+        await enqueue_keys(world, "a", 5)
+        await world.fail(failed)
+        turns = [ids(await world.claim(1, retries_first=first))[0] for first in (False, True)]
+        assert turns.index(failed.job_id) == 1
+        assert await world.claim(9) == [], "retries count for the limit of their key"
+
+    async def test_a_key_has_no_second_share_for_its_retries(self, world: World) -> None:
+        await enqueue_keys(world, "a", 20)
+        for claimed in await world.claim(10):
+            await world.fail(claimed)
+        await enqueue_keys(world, "b", 20)
+        taken = [key for _ in range(16) for key in await keys_of(world, await world.claim(1))]
+        assert 6 <= Counter(taken)["b"] <= 10
+
+    async def test_retries_of_a_key_that_rested_are_found(self, world: World) -> None:
+        failed = await world.claimed(**with_key("a"), retry=Retry(max_attempts=9, initial=HOUR, jitter=0.0))
+        await world.fail(failed)
+        await self._let_it_be_forgotten(world)
+        await world.store.promote(10)
+        await world.fail(await world.claim_only(failed.job_id))
+        await self._let_it_be_forgotten(world)
+        await world.store.promote(10)
+        assert ids(await world.claim(5, retries_first=True)) == [failed.job_id]
+
+    @pytest.mark.parametrize("how", ["limit", "pause"])
+    async def test_what_may_not_start_keeps_nothing_behind_it_from_its_turn(self, world: World, how: str) -> None:
+        """The oldest jobs are held back, the next oldest has a low priority, and urgent ones never cease to come."""
+        await world.enqueue(*world.jobs(3, task=OTHER_TASK, queue="slow"))
+        if how == "pause":
+            await world.store.pause("slow")
+        else:
+            await world.store.declare({LimitName(LimitKind.TASK, OTHER_TASK): LimitRule(most=1)})
+            assert len(await world.claim(1, tasks=(OTHER_TASK,))) == 1
+        await world.store.rewind(HOUR)
+        low = await world.create(priority=0)
+        await world.store.rewind(HOUR)
+        taken: list[UUID] = []
+        while low not in taken:
+            await world.enqueue(world.job(priority=9))
+            taken += ids(await world.claim(1, tasks=(TASK, OTHER_TASK)))
+            assert len(taken) <= 2 * AGING_TURN, "every tenth claim takes what waited longest of what may start"
+
+    # turns of queues
+
+    async def test_a_claim_tells_what_people_have_set_for_the_turns_of_queues(self, world: World) -> None:
+        mail, other = LimitName(LimitKind.QUEUE, "mail"), LimitName(LimitKind.QUEUE, "other")
+        assert not (await take(world, 1)).weights
+        await world.store.set_limit(mail, LimitRule(weight=3.0), by="ann")
+        await world.store.set_limit(other, LimitRule(most=7, weight=0.5), by="ann")
+        await world.store.set_limit(OVER_QUEUE, TWO, by="ann")
+        assert (await take(world, 1)).weights == {"mail": 3.0, "other": 0.5}
+        assert (await take(world, 1, queues=frozenset({"mail"}))).weights == {"mail": 3.0}, "of no queue that was not asked for"
+        await world.store.set_limit(mail, None, by="ann")
+        assert (await take(world, 1)).weights == {"other": 0.5}
+
+    async def test_a_weight_set_for_a_queue_holds_nothing_back(self, world: World) -> None:
+        await world.store.set_limit(OVER_QUEUE, LimitRule(weight=3.0), by="ann")
+        await world.enqueue(*world.jobs(5), *(world.job(**with_key("a")) for _ in range(3)))
+        claims = await world.claim(20)
+        assert len(claims) == 8
+        view = await the_limit(world, OVER_QUEUE)
+        assert (view.rule, view.override) == (None, LimitRule(weight=3.0))
+
+    async def test_a_weight_set_for_a_queue_leaves_it_under_the_limit_that_is_declared(self, world: World) -> None:
+        await world.store.declare({OVER_QUEUE: TWO})
+        await world.store.set_limit(OVER_QUEUE, LimitRule(weight=3.0), by="ann")
+        await world.enqueue(*world.jobs(5))
+        assert len(await world.claim(10)) == 2
+        assert (await the_limit(world, OVER_QUEUE)).rule == TWO
 
     # everything else about a job with a key
 
@@ -560,10 +738,12 @@ class Limits(Subject):
 
     async def test_setting_a_limit_leaves_a_line_in_the_audit_log(self, world: World) -> None:
         await world.store.set_limit(OVER_TASK, TWO, by="ann")
+        await world.store.set_limit(OVER_TASK, make_rule(rate=10, per=60), by="ann")
         await world.store.set_limit(OVER_TASK, None, by="bob")
         lines = [(line.actor, line.action, line.targets, line.detail) for line in await world.store.audits(limit=10)]
         assert lines == [
             ("bob", Action.SET_LIMIT, (str(OVER_TASK),), "as declared"),
+            ("ann", Action.SET_LIMIT, (str(OVER_TASK),), "10 a minute"),
             ("ann", Action.SET_LIMIT, (str(OVER_TASK),), "at most 2 at once"),
         ]
 
@@ -575,6 +755,7 @@ class Limits(Subject):
             (LimitName(LimitKind.QUEUE, "mail", "key"), TWO),
             (LimitName(LimitKind.KEY, SCOPE, "x" * 1000), TWO),
             (OVER_TASK, LimitRule(weight=2.0)),
+            (OVER_KEYS, LimitRule(weight=2.0)),
         ],
     )
     async def test_a_limit_that_makes_no_sense_is_refused(self, world: World, name: LimitName, rule: LimitRule) -> None:

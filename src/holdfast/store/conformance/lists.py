@@ -67,6 +67,26 @@ class Lists(Subject):
             assert view is not None
             assert listed[view.id] == view
 
+    async def test_running_jobs_are_those_that_have_stalled_and_then_those_that_run_longest(self, world: World) -> None:
+        oldest = await world.claimed(lease=9 * HOUR)
+        await world.store.rewind(HOUR)
+        stalled = [await world.claimed(queue=queue, lease=60.0) for queue in ("a", "b")]
+        await world.store.rewind(HOUR)
+        newest = await world.claimed(queue="a", lease=9 * HOUR)
+        await world.ended(State.SUCCEEDED)
+
+        shown = await world.store.running(limit=10)
+
+        assert ids(shown.jobs) == [*(one.job_id for one in stalled), oldest.job_id, newest.job_id]
+        assert shown.jobs == await world.store.get(ids(shown.jobs))
+        assert shown.lapsed == 2
+        few = await world.store.running(limit=1)
+        assert (ids(few.jobs), few.lapsed) == ([stalled[0].job_id], 2)
+        of_a = await world.store.running(limit=10, queues=frozenset({"a", "x"}))
+        assert (ids(of_a.jobs), of_a.lapsed) == ([stalled[0].job_id, newest.job_id], 1)
+        for limit, queues in ((0, None), (-1, None), (10, frozenset[str]())):
+            assert ids((await world.store.running(limit=limit, queues=queues)).jobs) == []
+
     async def test_every_filter_and_combination(self, world: World) -> None:
         jobs = await mixed(world)
         await world.store.rewind(HOUR)

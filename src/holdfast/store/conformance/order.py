@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from holdfast.core.limits import LimitKey
 from holdfast.core.outcome import Failed, Released, Rescheduled
 from holdfast.core.retry import Retry
 from holdfast.core.states import State
@@ -384,13 +385,14 @@ class Order(Subject):
 
     # retries
 
+    @pytest.mark.parametrize("limit", [None, LimitKey("tenants", "a")], ids=["", "key"])
     @pytest.mark.parametrize("way", WAYS_BACK, ids=lambda way: way.__name__)
     async def test_job_that_has_failed_waits_among_the_retries(
-        self, world: World, way: Callable[[World, Claimed], Awaitable[None]]
+        self, world: World, way: Callable[[World, Claimed], Awaitable[None]], limit: LimitKey | None
     ) -> None:
-        failed = await world.claimed(retry=Retry(max_attempts=9, initial=0.0, jitter=0.0))
+        failed = await world.claimed(retry=Retry(max_attempts=9, initial=0.0, jitter=0.0), limit=limit)
         await way(world, failed)
-        fresh = world.jobs(2)
+        fresh = world.jobs(2, limit=limit)
         await world.enqueue(*fresh)
         await world.store.rewind(HOUR)
         await world.store.promote(10)

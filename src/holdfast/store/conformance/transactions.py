@@ -136,7 +136,7 @@ class Transactions(Subject):
 
     # the fence
 
-    @pytest.mark.parametrize("how", ["settle", "continue", "prove"])
+    @pytest.mark.parametrize("how", ["settle", "fail", "continue", "prove"])
     async def test_lost_lease_cannot_be_committed_under(self, world: World, how: str) -> None:
         claimed = await world.claimed()
         await world.reaped(claimed)
@@ -149,8 +149,8 @@ class Transactions(Subject):
         if how == "prove":
             answer = await transaction.prove(claimed.lease)
         else:
-            outcome = Continued(then) if how == "continue" else Succeeded()
-            answer = await transaction.settle(world.settlement(claimed, outcome))
+            ends: dict[str, Outcome] = {"continue": Continued(then), "fail": Failed(BOOM, fatal=True)}
+            answer = await transaction.settle(world.settlement(claimed, ends.get(how, Succeeded())))
         await transaction.rollback()
 
         assert answer is Settled.STALE
@@ -205,14 +205,18 @@ class Transactions(Subject):
         assert answer not in WRITTEN, "what is written twice in transactions of one attempt would happen twice"
         assert await world.state(child.id) is None
 
-    async def test_settled_tells_what_became_of_an_attempt(self, world: World) -> None:
-        await world.enqueue(*world.jobs(3))
-        ended, lost, running = await world.claim(3)
+    async def test_settled_tells_how_its_holder_ended_an_attempt(self, world: World) -> None:
+        await world.enqueue(*world.jobs(5))
+        ended, lost, running, done, back = await world.claim(5)
+        await world.succeed(done)
+        await world.settle(back, Released("enough"))
         await world.fail(ended)
         await world.store.complete({lost.job_id: "1"})
         leases = [ended.lease, lost.lease, running.lease, Lease(ended.job_id, uuid4()), Lease(uuid7(), uuid4())]
 
-        assert [await world.store.settled(lease) for lease in leases] == [True, False, False, False, False]
+        assert [await world.store.settled(lease) for lease in leases] == [Event.RETRY, None, None, None, None]
+        assert await world.store.settled(done.lease) is Event.SUCCEED
+        assert await world.store.settled(back.lease) is Event.RELEASE
 
         await world.store.cancel([ended.job_id])
         assert await world.store.settled(ended.lease), "what became of the job afterwards does not matter"

@@ -115,10 +115,18 @@ class World:
     store: Store
     others: list[Store] = field(default_factory=list)
     workers: dict[str, UUID] = field(default_factory=dict)
+    has: dict[str, set[str]] = field(default_factory=dict)
+    """What each worker was registered with: a server gives it nothing that requires more, whatever a claim says."""
 
     async def handle(self) -> Store:
         """Open another handle on the same data."""
         store = await self.harness.open()
+        self.others.append(store)
+        return store
+
+    async def joined(self) -> Store:
+        """Open another handle, as another process has it."""
+        store = await self.harness.join()
         self.others.append(store)
         return store
 
@@ -173,10 +181,12 @@ class World:
 
     # working
 
-    async def worker(self, name: str = "one") -> UUID:
-        """Return the id of a worker, registered at first use."""
-        if name not in self.workers:
-            worker = Worker(id=uuid4(), name=name)
+    async def worker(self, name: str = "one", capabilities: Iterable[str] = ()) -> UUID:
+        """Return the id of a worker, registered at first use, and again when it has what it had not."""
+        has = self.has.setdefault(name, set())
+        if name not in self.workers or not has.issuperset(capabilities):
+            has.update(capabilities)
+            worker = Worker(id=self.workers.get(name, uuid4()), name=name, capabilities=tuple(sorted(has)))
             await self.store.register(worker)
             self.workers[name] = worker.id
         return self.workers[name]
@@ -194,12 +204,13 @@ class World:
         store: Store | None = None,
     ) -> list[Claimed]:
         """Claim jobs, in the order the store gives them."""
+        can = frozenset(capabilities)
         request = ClaimRequest(
-            worker=await self.worker(worker),
+            worker=await self.worker(worker, can),
             tasks=frozenset(tasks),
             limit=limit,
             queues=None if queues is None else frozenset(queues),
-            capabilities=frozenset(capabilities),
+            capabilities=can,
             look=True,
             first=first,
             retries_first=retries_first,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.limits import LimitName, LimitRule
     from holdfast.core.outcome import Error
-    from holdfast.store.port import Action, Firing, Grain, JobFilter, Key, Schedule
+    from holdfast.store.port import Action, FailureView, Firing, Grain, JobFilter, Key, Schedule
 
 
 class Lacking:
@@ -99,17 +99,17 @@ class Lacking:
         """Refuse."""
         raise lacks("add_key")
 
-    async def key(self, key_id: str) -> NoReturn:
-        """Refuse."""
-        raise lacks("key")
-
-    async def keys(self) -> NoReturn:
+    async def keys(self, ids: Sequence[str] | None = None) -> NoReturn:
         """Refuse."""
         raise lacks("keys")
 
     async def expire_key(self, key_id: str, within: float, *, by: str = "") -> NoReturn:
         """Refuse."""
         raise lacks("expire_key")
+
+    async def rotate_key(self, key_id: str, new: Key, within: float, *, by: str = "") -> NoReturn:
+        """Refuse."""
+        raise lacks("rotate_key")
 
     async def revoke_key(self, key_id: str, *, by: str = "") -> NoReturn:
         """Refuse."""
@@ -133,7 +133,7 @@ class Lacking:
         """Refuse."""
         raise lacks("figures")
 
-    async def failures(self, *, since: datetime, limit: int) -> NoReturn:
+    async def failures(self, *, since: datetime, limit: int, after: FailureView | None = None) -> NoReturn:
         """Refuse."""
         raise lacks("failures")
 
@@ -144,6 +144,10 @@ class Lacking:
     async def find_chains(self, where: JobFilter, *, limit: int, after: UUID | None = None) -> NoReturn:
         """Refuse."""
         raise lacks("find_chains")
+
+    async def running(self, *, limit: int, queues: frozenset[str] | None = None) -> NoReturn:
+        """Refuse."""
+        raise lacks("running")
 
     async def attempts(self, job_id: UUID) -> NoReturn:
         """Refuse."""

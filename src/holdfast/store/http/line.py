@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from holdfast.wire.problems import Problem, error_of
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
 T = TypeVar("T")
 
@@ -23,6 +24,8 @@ TIMEOUT: Final = 10.0
 """Seconds that a request may take."""
 KEPT: Final = 20.0
 """Seconds that an idle connection is kept: less than the server does, which would hang up in the midst of a request."""
+PATIENCE: Final = 20.0
+"""Seconds that a request rests in all where the server tells it to come again: many workers may start at once."""
 PIECE: Final = 1024 * 1024
 """Bytes of a batch that are sent in one request, unless a single item is larger."""
 MOST: Final = 1000
@@ -42,11 +45,22 @@ class KeyRefused(NotAllowed):
 class Line:
     """Speaks to one server with one key, on one event loop. The key is in no message and no repr."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        *,
+        chance: Callable[[], float],
+        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
         parts = urlsplit(url)
         self.target = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         """The server, as it may be shown."""
         self._key = key
+        self._chance = chance
+        self._rest = rest
+        self._transport = transport
         self._client: httpx2.AsyncClient | None = None
 
     def client(self) -> httpx2.AsyncClient:
@@ -57,6 +71,7 @@ class Line:
                 headers={"Authorization": f"Bearer {self._key}", "Accept": "application/json"},
                 timeout=TIMEOUT,
                 verify=trusted(),
+                transport=self._transport,
                 limits=httpx2.Limits(max_connections=20, max_keepalive_connections=20, keepalive_expiry=KEPT),
             )
         return self._client
@@ -90,20 +105,38 @@ class Line:
         return answers
 
     async def _call(self, method: str, path: str, content: bytes | None, answer: type[T]) -> T:
-        headers = None if content is None else {"Content-Type": "application/json"}
-        try:
-            response = await self.client().request(method, path, content=content, headers=headers)
-        except httpx2.TransportError as error:
-            raise StoreUnavailable(self.target, 0.0, f"{type(error).__name__}: {error}".rstrip(": ")) from error
+        response, waited = await self._request(method, path, content), 0.0
+        while (rest := self._told_to_rest(response)) is not None and waited + rest <= PATIENCE:
+            await self._rest(rest)
+            waited += rest
+            response = await self._request(method, path, content)
         if response.status_code == httpx2.codes.OK:
             try:
                 return msgspec.json.decode(response.content, type=answer)
             except msgspec.MsgspecError as error:
                 cause = f"its answer to {method} {path} cannot be read: {error}"
                 raise StoreUnavailable(self.target, 0.0, cause, fix="Is it a Holdfast server of this version?") from error
-        raise self.refusal(response)
+        raise self._refusal(response, waited)
 
-    def refusal(self, response: httpx2.Response) -> HoldfastError:
+    async def _request(self, method: str, path: str, content: bytes | None) -> httpx2.Response:
+        headers = None if content is None else {"Content-Type": "application/json"}
+        try:
+            return await self.client().request(method, path, content=content, headers=headers)
+        except httpx2.TransportError as error:
+            raise StoreUnavailable(self.target, 0.0, f"{type(error).__name__}: {error}".rstrip(": ")) from error
+
+    def _told_to_rest(self, response: httpx2.Response) -> float | None:
+        """Return how many seconds to rest before the same is asked again; `None`: this is the answer.
+
+        Of 429 alone, for which nothing was done: what found the store away may have taken effect, and who asked knows whether
+        it can be repeated. All who are told to come in a second shall not come in the same one.
+        """
+        told = response.headers.get("Retry-After", "")
+        if response.status_code != httpx2.codes.TOO_MANY_REQUESTS or not told.isdecimal():
+            return None
+        return float(told) * (1.0 + self._chance())
+
+    def _refusal(self, response: httpx2.Response, waited: float) -> HoldfastError:
         """Return the error that a response tells of."""
         try:
             problem = msgspec.json.decode(response.content, type=Problem)
@@ -124,7 +157,7 @@ class Line:
             case 413:
                 return BadJob(problem.message, path="request")
             case _:
-                return StoreUnavailable(self.target, 0.0, problem.message)
+                return StoreUnavailable(self.target, waited, problem.message)
 
 
 def pieces(field: str, items: Sequence[msgspec.Struct]) -> list[bytes]:

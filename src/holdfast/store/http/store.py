@@ -51,10 +51,12 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, TypeVar
     from uuid import UUID
 
+    from holdfast.core.environment import Environment
     from holdfast.core.figures import Figure
     from holdfast.core.job import NewJob
     from holdfast.core.lease import Extended, Lease
     from holdfast.core.limits import LimitName, LimitRule
+    from holdfast.core.states import Event
     from holdfast.store.port import (
         Answer,
         Audit,
@@ -84,12 +86,12 @@ class HttpStore(Lacking):
     """A handle on the store behind a server. Belongs to one event loop.
 
     What only people and the server itself do is not here (`NotAllowed`); housekeeping does nothing, for the server does it. A
-    server that is away, restarts or is asked too often is `StoreUnavailable`, and so is one that refuses the key while a
-    worker works: it goes on when the key is good again.
+    server that is away or restarts is `StoreUnavailable`, and so is one that refuses the key while a worker works: it goes on
+    when the key is good again. One that is asked too often is asked again when it says, for a while.
     """
 
-    def __init__(self, url: str, key: str) -> None:
-        self._line = Line(url, key)
+    def __init__(self, url: str, key: str, environment: Environment) -> None:
+        self._line = Line(url, key, chance=environment.random)
         self.target = self._line.target
 
     async def open(self) -> None:
@@ -202,10 +204,10 @@ class HttpStore(Lacking):
         """End attempts; a batch that is too large for one request is settled in several."""
         return await self._written("/leases/settle", [SettleItem.of(one) for one in settlements])
 
-    async def settled(self, lease: Lease) -> bool:
-        """Tell whether its holder has settled an attempt."""
+    async def settled(self, lease: Lease) -> Event | None:
+        """Tell how its holder has settled an attempt."""
         answer = await self._work(self._line.post(f"/jobs/{lease.job_id}/settled", TokenBody(lease.token), SettledAnswer))
-        return answer.settled
+        return answer.event
 
     async def blockers(self, job_id: UUID) -> list[BlockerView]:
         """Return the chains a job was to wait for."""

@@ -13,7 +13,7 @@ from holdfast.core.numbers import check_seconds
 from holdfast.core.text import clean
 from holdfast.errors import BadJob
 from holdfast.store.memory.handle import Handle
-from holdfast.store.port import TEXT_LIMIT, Action, audit_line
+from holdfast.store.port import TEXT_LIMIT, Action, audit_line, check_rotation, rotation_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,10 @@ class Access(Handle):
 
     async def add_key(self, key: Key, *, by: str = "") -> None:
         """Keep a key; one that is known stays as it is."""
+        self._keep(key, by)
+        self.audit(audit_line(Action.ADD_KEY, [key.id], by=by, detail=f"{key.role} {key.name}"))
+
+    def _keep(self, key: Key, by: str) -> None:
         known = self.data.access.get(key.id)
         if known is not None and known.digest != key.digest:
             raise BadJob("there is another key of this id", path="key.id")
@@ -41,25 +45,40 @@ class Access(Handle):
                 revoked_by="",
                 used_at=None,
             )
-        self.audit(audit_line(Action.ADD_KEY, [key.id], by=by, detail=f"{key.role} {key.name}"))
 
-    async def key(self, key_id: str) -> Key | None:
-        """Return the key of this id."""
-        return self.data.access.get(key_id)
-
-    async def keys(self) -> list[Key]:
-        """Return all keys, newest first."""
-        return sorted(self.data.access.values(), key=attrgetter("created_at", "id"), reverse=True)
+    async def keys(self, ids: Sequence[str] | None = None) -> list[Key]:
+        """Return all keys or those of these ids, newest first."""
+        known = self.data.access
+        wanted = known.values() if ids is None else [known[key_id] for key_id in set(ids) & known.keys()]
+        return sorted(wanted, key=attrgetter("created_at", "id"), reverse=True)
 
     async def expire_key(self, key_id: str, within: float, *, by: str = "") -> bool:
         """Have a key end within so many seconds, sooner where it would anyway."""
         check_seconds(within, "within", least=0.0)
         if (known := self.data.access.get(key_id)) is None:
             return False
+        self._expire(known, within)
+        self.audit(audit_line(Action.EXPIRE_KEY, [key_id], by=by, detail=f"within {within:g} s"))
+        return True
+
+    def _expire(self, known: Key, within: float) -> None:
         end = self.environment.now() + timedelta(seconds=within)
         sooner = end if known.expires_at is None else min(end, known.expires_at)
-        self.data.access[key_id] = msgspec.structs.replace(known, expires_at=sooner)
-        self.audit(audit_line(Action.EXPIRE_KEY, [key_id], by=by, detail=f"within {within:g} s"))
+        self.data.access[known.id] = msgspec.structs.replace(known, expires_at=sooner)
+
+    async def rotate_key(self, key_id: str, new: Key, within: float, *, by: str = "") -> bool:
+        """Keep a key in the place of another, which ends a while later."""
+        check_rotation(key_id, new, within)
+        old, known = self.data.access.get(key_id), self.data.access.get(new.id)
+        if old is None:
+            return False
+        is_live = old.revoked_at is None and (old.expires_at is None or old.expires_at > self.environment.now())
+        is_again = known is not None and known.digest == new.digest
+        if not is_live and not is_again:
+            return False
+        self._keep(new, by)  # raises before anything has changed
+        self._expire(old, within)
+        self.audit(rotation_line(key_id, new, within, by=by))
         return True
 
     async def revoke_key(self, key_id: str, *, by: str = "") -> bool:

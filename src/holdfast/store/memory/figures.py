@@ -39,9 +39,9 @@ class Figures(Handle):
         ]
         return [view for *_, view in sorted(found, key=lambda one: one[:2])]
 
-    async def failures(self, *, since: datetime, limit: int) -> list[FailureView]:
+    async def failures(self, *, since: datetime, limit: int, after: FailureView | None = None) -> list[FailureView]:
         """Return attempts that ended badly since then, newest first."""
-        found = (
+        found = [
             FailureView(
                 job_id=job_id,
                 task=record.job.task,
@@ -58,8 +58,10 @@ class Figures(Handle):
             and attempt.event is not None
             and attempt.ended_at is not None
             and attempt.ended_at >= since
-        )
-        return nlargest(max(0, limit), found, key=attrgetter("at", "job_id", "attempt"))
+        ]
+        place = attrgetter("at", "job_id", "attempt")
+        behind = (one for one in found if after is None or place(one) < place(after))
+        return nlargest(max(0, limit), behind, key=place)
 
 
 _ALWAYS = datetime.min.replace(tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.fairness import Shares
+from holdfast.core.fairness import Shares, first_turn
 from holdfast.store.memory.model import MemoryData
 from holdfast.store.port import AuditView
 
@@ -21,9 +21,9 @@ class Handle:
     def __init__(self, environment: Environment, data: MemoryData | None = None) -> None:
         self.data = MemoryData() if data is None else data
         self.environment = environment
-        self.turn = 0
-        """How many claims this handle has made."""
-        self.shares = Shares()
+        self.turn = first_turn(environment.lot())
+        """Counts the claims that this handle makes."""
+        self.shares = Shares(environment.lot)
 
     def worker_name(self, worker: UUID | None) -> str | None:
         """Return the name of a worker as it is registered now."""

@@ -32,12 +32,14 @@ class Journal(Handle):
         if (held := self.data.held(line.lease)) is None:
             return Settled.STALE
         record, attempt = held
-        if self.data.move(record, Write(Event.LOG, record.failures), now):
+        if line.id not in record.lines and self.data.move(record, Write(Event.LOG, record.failures), now):
             self._append(record, line, now)
         return Settled.LATE if attempt.lapsed(now) else Settled.APPLIED
 
     def _append(self, record: Record, line: LogLine, now: datetime) -> None:
         self.data.log_lines += 1
+        if line.id is not None:
+            record.lines.add(line.id)
         record.log.append(
             LogView(
                 no=self.data.log_lines,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from holdfast.core.limits import Bucket, LimitKind, LimitName, Room, check_limit, names_over, ruling
+from holdfast.core.limits import Bucket, LimitKind, LimitName, Room, check_limit, names_over, rule_text, ruling
 from holdfast.core.needs import needs_of
 from holdfast.core.states import State
 from holdfast.core.text import clean
@@ -45,6 +45,15 @@ class Rooms:
                 bucket = Bucket(known.tokens, known.filled_at.timestamp())
             self._rooms[name] = None if rule is None else Room(rule, self._running[name], bucket, self._now.timestamp())
         return self._rooms[name]
+
+    def weights(self, queues: frozenset[str] | None) -> dict[str, float]:
+        """Return what people have set for the turns of queues."""
+        return {
+            name.name: known.override.weight
+            for name, known in self._limits.items()
+            if name.kind is LimitKind.QUEUE and known.override is not None and known.override.weight is not None
+            if queues is None or name.name in queues
+        }
 
     def keep(self) -> None:
         """Write down what was taken out of the buckets."""
@@ -94,7 +103,7 @@ class Limits(Handle):
         known.override = rule
         known.override_by = clean(by, TEXT_LIMIT) if rule is not None else ""
         known.override_at = self.environment.now() if rule is not None else None
-        self.audit(audit_line(Action.SET_LIMIT, [name], by=by, detail="as declared" if rule is None else str(rule)))
+        self.audit(audit_line(Action.SET_LIMIT, [name], by=by, detail="as declared" if rule is None else rule_text(rule)))
 
     async def limits(self, names: Sequence[LimitName] | None = None) -> list[LimitView]:
         """Return every limit that was declared or set, and the keys that jobs run with; or those that are named."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.states import State
 from holdfast.store.memory.handle import Handle
-from holdfast.store.port import AttemptView, JobView, Page, QueueView, Stats, Storage, TaskCounts
+from holdfast.store.port import AttemptView, JobView, Page, QueueView, RunningView, Stats, Storage, TaskCounts
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -36,6 +36,14 @@ class Looking(Handle):
         found = list(islice(matching, max(0, limit) + 1))  # one more, to know whether there is a next page
         page = [self._view(record, now) for record in found[: max(0, limit)]]
         return Page(page, page[-1].id if page and len(found) > len(page) else None)
+
+    async def running(self, *, limit: int, queues: frozenset[str] | None = None) -> RunningView:
+        """Return running jobs, those with a lapsed lease first, then the oldest claim."""
+        now = self.environment.now()
+        records = self.data.by_state[State.RUNNING].values()
+        views = [self._view(record, now) for record in records if queues is None or record.job.queue in queues]
+        first = sorted(views, key=lambda view: (not view.lapsed, view.claimed_at or now, view.id))
+        return RunningView(first[: max(0, limit)], sum(view.lapsed for view in views))
 
     def _view(self, record: Record, now: datetime) -> JobView:
         job, lease, unique = record.job, record.lease, record.job.unique

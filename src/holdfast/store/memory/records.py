@@ -78,6 +78,8 @@ class Record:
     events: list[EventView] = field(default_factory=list)
     parts: dict[str, Part] = field(default_factory=dict)
     log: list[LogView] = field(default_factory=list)
+    lines: set[UUID] = field(default_factory=set)
+    """What the writers of its log call their lines."""
     progress: float | None = None
     step: str = ""
     message: str = ""
@@ -119,6 +121,7 @@ class Record:
             events=list(self.events),
             parts=dict(self.parts),
             log=list(self.log),
+            lines=set(self.lines),
         )
 
 

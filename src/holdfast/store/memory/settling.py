@@ -34,9 +34,11 @@ class Settling(Producing):
         """End attempts."""
         return self.settle_now(settlements, self.environment.now())
 
-    async def settled(self, lease: Lease) -> bool:
-        """Tell whether its holder has settled an attempt."""
-        return self._settled_before(lease) is Settled.REPEATED
+    async def settled(self, lease: Lease) -> Event | None:
+        """Tell how its holder has settled an attempt."""
+        record = self.data.jobs.get(lease.job_id)
+        attempts = () if record is None else record.attempts
+        return next((attempt.event for attempt in attempts if attempt.settled_with(lease.token)), None)
 
     def settle_now(self, settlements: Sequence[Settlement], now: datetime) -> list[Settled]:
         """End attempts, all that are current or none."""

@@ -10,14 +10,14 @@ from holdfast.core.states import Event
 from holdfast.core.text import checked_name, clean
 from holdfast.store.memory.handle import Handle
 from holdfast.store.memory.records import Pause
-from holdfast.store.port import TEXT_LIMIT, Action, Answer, audit_line
+from holdfast.store.port import TEXT_LIMIT, Action, Answer, audit_line, cancel_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
-    from holdfast.store.memory.records import Attempt, Record
+    from holdfast.store.memory.records import Record
 
 
 class Steering(Handle):
@@ -26,26 +26,28 @@ class Steering(Handle):
     async def cancel(self, job_ids: Sequence[UUID], *, by: str = "", reason: str = "") -> list[Answer]:
         """End waiting jobs as canceled; ask running ones to stop."""
         now = self.environment.now()
-        answers = [self._cancel_one(job_id, now, by, reason) for job_id in job_ids]
+        asked = [self._cancel_one(job_id, now, by, reason) for job_id in job_ids]
+        answers = [answer for answer, _ in asked]
+        before = sum(was_asked for _, was_asked in asked)
         self.data.settle_waiters(now)
-        self._audit(Action.CANCEL, job_ids, answers, by, reason)
+        if (line := cancel_line(job_ids, by=by, reason=reason, answers=answers, before=before)) is not None:
+            self.audit(line)
         return answers
 
     def _audit(self, action: Action, job_ids: Collection[UUID], answers: Sequence[Answer], by: str, reason: str = "") -> None:
         if by and job_ids:
             self.audit(audit_line(action, job_ids, by=by, detail=reason, answers=answers))
 
-    def _cancel_one(self, job_id: UUID, now: datetime, by: str, reason: str) -> Answer:
+    def _cancel_one(self, job_id: UUID, now: datetime, by: str, reason: str) -> tuple[Answer, bool]:
+        """Return the answer, and whether the job had been asked to stop before: then nothing changes."""
         record = self.data.jobs.get(job_id)
-        if record is not None and record.lease is not None:
-            return self._ask_to_stop(record, record.lease, now, by, reason)
-        return self._end(job_id, Event.CANCEL, now, by, error=Error(CANCELED, reason))
-
-    def _ask_to_stop(self, record: Record, lease: Attempt, now: datetime, by: str, reason: str) -> Answer:
-        if not lease.cancel_requested:
-            self.data.move(record, Write(Event.CANCEL, record.failures), now, actor=by, reason=reason)
-            lease.cancel_requested, lease.cancel_reason = True, reason
-        return Answer.REQUESTED
+        if record is None or (lease := record.lease) is None:
+            return self._end(job_id, Event.CANCEL, now, by, error=Error(CANCELED, reason)), False
+        if lease.cancel_requested:
+            return Answer.REQUESTED, True
+        self.data.move(record, Write(Event.CANCEL, record.failures), now, actor=by, reason=reason)
+        lease.cancel_requested, lease.cancel_reason = True, reason
+        return Answer.REQUESTED, False
 
     async def complete(self, results: Mapping[UUID, str], *, by: str = "") -> list[Answer]:
         """End live jobs as succeeded from outside; a lease it ends is dead at once."""

@@ -43,8 +43,9 @@ class Working(Handle):
         now, turn, taken = self.environment.now(), self.turn, Taken()
         self.turn += 1
         rooms = Rooms(self.data, now)
+        taken.weights = rooms.weights(request.queues)
         ordered = order(self._heads(request), turn, first=request.first, retries_first=request.retries_first)
-        shares = self.shares.spread(ordered, request.limit, turn)
+        shares = self.shares.spread(ordered, request.limit, turn, retries_first=request.retries_first)
         for head, quota in (*shares, *(Share(head, request.limit) for head, _ in shares if head.weight is not None)):
             lane, most = self.data.lanes[head.lane], min(request.limit, len(taken) + quota)
             before = len(taken)

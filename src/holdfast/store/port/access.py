@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.core.numbers import check_seconds
 from holdfast.core.text import clean, name_flaw
 from holdfast.errors import BadJob
 from holdfast.store.port.answers import Answer, Enqueue
@@ -115,6 +116,8 @@ class Action(StrEnum):
     """A manager changed the number of its workers."""
     ADD_KEY = "add_key"
     EXPIRE_KEY = "expire_key"
+    ROTATE_KEY = "rotate_key"
+    """A key was made in the place of another one, which ends a while later."""
     REVOKE_KEY = "revoke_key"
     PRUNE = "prune"
     """Somebody had old jobs, signals or lines deleted, by hand."""
@@ -163,7 +166,32 @@ def audit_line(
     return AuditLine(clean(by, TEXT_LIMIT), action, kept, len(targets), clean(told, TEXT_LIMIT))
 
 
+def cancel_line(
+    targets: Collection[object], *, by: str, reason: str, answers: Sequence[Answer], before: int
+) -> AuditLine | None:
+    """Return the line about a cancel; `None` where it changed nothing, for all of them had been asked to stop `before`."""
+    if not by or before == len(targets):
+        return None
+    asked = f"{before} asked before" if before else ""
+    return audit_line(
+        Action.CANCEL, targets, by=by, detail="; ".join(part for part in (reason, asked) if part), answers=answers
+    )
+
+
 _DONE: Final = frozenset({Answer.DONE, Answer.REQUESTED})
+
+
+def check_rotation(key_id: str, new: Key, within: float) -> None:
+    """Refuse a rotation that makes no sense (`BadJob`)."""
+    check_seconds(within, "within", least=0.0)
+    if new.id == key_id:
+        raise BadJob("a key cannot take over from itself", path="key.id")
+
+
+def rotation_line(key_id: str, new: Key, within: float, *, by: str) -> AuditLine:
+    """Return the line about a key that takes over from another one."""
+    detail = f"{new.role} {new.name}: {new.id} takes over, this one ends within {within:g} s"
+    return audit_line(Action.ROTATE_KEY, [key_id], by=by, detail=detail)
 
 
 def prune_line(*, by: str, jobs: int, signals: int, lines: int) -> AuditLine | None:

@@ -28,6 +28,8 @@ TEXT_LIMIT: Final = 2_000
 LOG_LIMIT: Final = 10_000
 WORKER_TEXT_LIMIT: Final = 10_000
 MOST_SLOTS: Final = 100_000
+SEARCH_LIMIT: Final = 5_000
+"""Jobs that one `find` looks through, in a store that says it stopped there (`Page.searched_all`)."""
 
 
 CIRCLE: Final = "a step cannot wait for the end of its own chain, nor for what itself waits for that: neither would ever end"
@@ -212,6 +214,8 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """JSON text: what was logged besides the message."""
     age: float = 0.0
     """How many seconds ago it was written: the store's clock minus this is its time."""
+    id: UUID | None = None
+    """A name of its writer's own making: a line that is sent again by it, because nobody answered, is there once."""
 
     def __post_init__(self) -> None:
         """Bring the texts into a storable form: a log line never fails a job."""

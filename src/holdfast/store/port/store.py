@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.core.lease import Extended, Lease, Taken
     from holdfast.core.limits import LimitName, LimitRule
     from holdfast.core.outcome import Error
+    from holdfast.core.states import Event
     from holdfast.store.port.access import Action, Audit, AuditView, Key
     from holdfast.store.port.answers import Answer, Enqueued, Settled, Signal
     from holdfast.store.port.caller import Transaction
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         Pruned,
         QueueView,
         Reaped,
+        RunningView,
         ScheduleView,
         Stats,
         Storage,
@@ -185,8 +187,11 @@ class Store(Protocol):
         """
         ...
 
-    async def settled(self, lease: Lease) -> bool:
-        """Tell whether its holder has settled an attempt, after an unknown outcome. Waits for a writer who has it in hand."""
+    async def settled(self, lease: Lease) -> Event | None:
+        """Tell how its holder has settled an attempt, after an unknown outcome; `None`: it has not, or the job is gone.
+
+        Waits for a writer who has it in hand.
+        """
         ...
 
     async def blockers(self, job_id: UUID) -> list[BlockerView]:
@@ -386,16 +391,20 @@ class Store(Protocol):
         """
         ...
 
-    async def key(self, key_id: str) -> Key | None:
-        """Return the key of this id, also one that has expired or was revoked."""
-        ...
-
-    async def keys(self) -> list[Key]:
-        """Return all keys, newest first."""
+    async def keys(self, ids: Sequence[str] | None = None) -> list[Key]:
+        """Return all keys or those of these ids, also what has expired or was revoked, newest first."""
         ...
 
     async def expire_key(self, key_id: str, within: float, *, by: str = "") -> bool:
         """Have a key end within so many seconds, sooner where it would anyway. Returns whether it is known."""
+        ...
+
+    async def rotate_key(self, key_id: str, new: Key, within: float, *, by: str = "") -> bool:
+        """Keep a key in the place of another, which ends within so many seconds, sooner where it would anyway. Atomic.
+
+        Returns whether there is such a key and it lets somebody in: where it has expired or was revoked, nothing is changed.
+        Repeatable: one that has taken over already stays as it is. Raises `BadJob` where the new id is taken by another key.
+        """
         ...
 
     async def revoke_key(self, key_id: str, *, by: str = "") -> bool:
@@ -434,8 +443,11 @@ class Store(Protocol):
         """
         ...
 
-    async def failures(self, *, since: datetime, limit: int) -> list[FailureView]:
-        """Return attempts that ended badly (any recorded end with an error) since then, newest first. By an index."""
+    async def failures(self, *, since: datetime, limit: int, after: FailureView | None = None) -> list[FailureView]:
+        """Return attempts that ended badly (any recorded end with an error) since then, newest first. By an index.
+
+        With `after`, the last one of a page, the list goes on behind it.
+        """
         ...
 
     # looking
@@ -454,6 +466,13 @@ class Store(Protocol):
 
     async def find_chains(self, where: JobFilter, *, limit: int, after: UUID | None = None) -> ChainPage:
         """Return chains newest first, as `find` returns jobs: those started as a chain, and those that have continued."""
+        ...
+
+    async def running(self, *, limit: int, queues: frozenset[str] | None = None) -> RunningView:
+        """Return the running jobs of these queues (`None`: of all) that a person should see first.
+
+        Those whose lease has lapsed come first, then the oldest claim. Reads every lease, and of jobs those it returns.
+        """
         ...
 
     async def attempts(self, job_id: UUID) -> list[AttemptView]:

@@ -109,6 +109,14 @@ class Page(msgspec.Struct, frozen=True):
     """False when the search stopped at its bound before the page was full: go on from `after` for older jobs."""
 
 
+class RunningView(msgspec.Struct, frozen=True):
+    """The running jobs that a person should see first, and how many have stalled."""
+
+    jobs: Sequence[JobView]
+    lapsed: int = 0
+    """How many leases have lapsed and are not reaped yet, shown or not."""
+
+
 class ChainView(msgspec.Struct, frozen=True, kw_only=True):
     """A chain: its first step, how far it is, how it ended."""
 
@@ -224,6 +232,12 @@ class _Said(msgspec.Struct, frozen=True):
     queues: tuple[str, ...] | None = None
 
 
+class _Counted(msgspec.Struct, frozen=True):
+    """What a manager sends with its counts."""
+
+    reason: str = ""
+
+
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as people see it."""
 
@@ -254,6 +268,14 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     def manages(self) -> bool:
         """Whether it runs no jobs itself, having no slots: a manager of workers."""
         return not self.worker.slots
+
+    @property
+    def reason(self) -> str:
+        """Of a manager: why there are as many workers as there are, by its last sign of life; empty where it does not say."""
+        try:
+            return msgspec.json.decode(self.counters, type=_Counted).reason if self.manages else ""
+        except msgspec.MsgspecError:
+            return ""
 
     @property
     def doing(self) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.numbers import check_seconds
 from holdfast.errors import BadJob
-from holdfast.store.port import Action, AuditView, Key, Role, audit_line, names_a_key
+from holdfast.store.port import Action, AuditView, Key, Role, audit_line, check_rotation, names_a_key, rotation_line
 from holdfast.store.postgres.handle import Handle, most
 from holdfast.store.postgres.steering import said
 
@@ -29,6 +29,14 @@ ON CONFLICT (id) DO NOTHING
 """
 _EXPIRE: Final = """
 UPDATE {schema}.key SET expires_at = least(expires_at, clock_timestamp() + $2 * interval '1 s') WHERE id = $1 RETURNING true
+"""
+_ROTATE: Final = """
+UPDATE {schema}.key SET expires_at = least(expires_at, clock_timestamp() + $2 * interval '1 s')
+WHERE id = $1 AND (
+    (revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp()))
+    OR EXISTS (SELECT FROM {schema}.key WHERE id = $3 AND digest = $4)  -- asked for again
+)
+RETURNING true
 """
 _REVOKE: Final = """
 UPDATE {schema}.key
@@ -57,33 +65,44 @@ class Access(Handle):
         """Keep a key; one that is known stays as it is."""
 
         async def work(connection: Connection) -> None:
-            scopes = (_text(key.queues), _text(key.actions))
-            row = (key.id, key.name, key.role.value, key.digest, *scopes, said(key.created_by or by), key.expires_at)
-            await connection.execute(self._sql(_ADD), *row)
-            if await connection.fetchval(self._sql("SELECT digest FROM {schema}.key WHERE id = $1"), key.id) != key.digest:
-                raise BadJob("there is another key of this id", path="key.id")
+            await self._keep(connection, key, by)
             if by:
                 line = audit_line(Action.ADD_KEY, [key.id], by=by, detail=f"{key.role} {key.name}")
                 await self._write_line(connection, line)
 
         await self._db.in_transaction(work)
 
-    async def key(self, key_id: str) -> Key | None:
-        """Return the key of this id."""
-        if not names_a_key(key_id):
-            return None
-        rows = await self._db.fetch(self._sql(f"SELECT {_COLUMNS} FROM {{schema}}.key WHERE id = $1"), key_id)
-        return _key(rows[0]) if rows else None
+    async def _keep(self, connection: Connection, key: Key, by: str) -> None:
+        scopes = (_text(key.queues), _text(key.actions))
+        row = (key.id, key.name, key.role.value, key.digest, *scopes, said(key.created_by or by), key.expires_at)
+        await connection.execute(self._sql(_ADD), *row)
+        if await connection.fetchval(self._sql("SELECT digest FROM {schema}.key WHERE id = $1"), key.id) != key.digest:
+            raise BadJob("there is another key of this id", path="key.id")
 
-    async def keys(self) -> list[Key]:
-        """Return all keys, newest first."""
-        sql = f'SELECT {_COLUMNS} FROM {{schema}}.key ORDER BY created_at DESC, id COLLATE "C" DESC'
-        return [_key(row) for row in await self._db.fetch(self._sql(sql))]
+    async def keys(self, ids: Sequence[str] | None = None) -> list[Key]:
+        """Return all keys or those of these ids, newest first."""
+        where, values = ("", ()) if ids is None else ("WHERE id = ANY($1)", (list(filter(names_a_key, ids)),))
+        sql = f'SELECT {_COLUMNS} FROM {{schema}}.key {where} ORDER BY created_at DESC, id COLLATE "C" DESC'
+        return [_key(row) for row in await self._db.fetch(self._sql(sql), *values)]
 
     async def expire_key(self, key_id: str, within: float, *, by: str = "") -> bool:
         """Have a key end within so many seconds, sooner where it would anyway."""
         check_seconds(within, "within", least=0.0)
         return await self._end(Action.EXPIRE_KEY, key_id, by, self._sql(_EXPIRE), float(within), detail=f"within {within:g} s")
+
+    async def rotate_key(self, key_id: str, new: Key, within: float, *, by: str = "") -> bool:
+        """Keep a key in the place of another, which ends a while later."""
+        check_rotation(key_id, new, within)
+
+        async def work(connection: Connection) -> bool:
+            if not await connection.fetchval(self._sql(_ROTATE), key_id, float(within), new.id, new.digest):
+                return False
+            await self._keep(connection, new, by)
+            if by:
+                await self._write_line(connection, rotation_line(key_id, new, within, by=by))
+            return True
+
+        return names_a_key(key_id) and await self._db.in_transaction(work)
 
     async def revoke_key(self, key_id: str, *, by: str = "") -> bool:
         """End a key at once; the first revocation stands."""

@@ -54,10 +54,11 @@ class Figures(Handle):
         first = None if since is None else grain.begin(since)
         return [_figure_view(row) for row in await self._db.fetch(self._sql(_FIGURES), grain.value, first, whole)]
 
-    async def failures(self, *, since: datetime, limit: int) -> list[FailureView]:
+    async def failures(self, *, since: datetime, limit: int, after: FailureView | None = None) -> list[FailureView]:
         """Return attempts that ended badly since then, newest first."""
-        sql = self._sql("SELECT * FROM {schema}.failures($1, $2)")
-        return [_failure(row) for row in await self._db.fetch(sql, max(since, LONG_AGO), most(limit))]
+        behind = (None, None, None) if after is None else (after.at, after.job_id, after.attempt)
+        sql = self._sql("SELECT * FROM {schema}.failures($1, $2, $3, $4, $5)")
+        return [_failure(row) for row in await self._db.fetch(sql, max(since, LONG_AGO), most(limit), *behind)]
 
 
 def _figure_view(row: Record) -> FigureView:

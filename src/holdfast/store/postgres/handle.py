@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import asyncpg
 import msgspec
 
+from holdfast.core.rotation import AGED, OFFERED, SCANNED
+from holdfast.store.port import SEARCH_LIMIT
 from holdfast.store.postgres import scripts
 from holdfast.store.postgres.connection import Connections
 from holdfast.store.postgres.due import Due
@@ -50,10 +52,12 @@ MOST_TRANSACTIONS: Final = 20
 """Connections for transactions of handlers, apart from those of the store's own work; none is made before it is asked for."""
 
 _LOOK: Final = (
-    "SELECT s.xmin, s.xnext, s.now, s.life, s.last_place, (SELECT json_agg(json_build_array(t.name, t.key, t.override)) "
-    "FROM {schema}.limits t WHERE t.kind = 'key' AND t.key IS NOT NULL AND t.override IS NOT NULL) AS chosen, "
-    f"l.* FROM ({SNAPSHOT}) s "
-    "LEFT JOIN {schema}.look($1, $2, $3) l ON true"
+    "SELECT s.xmin, s.xnext, s.now, s.life, s.last_place, "
+    "(SELECT json_agg(json_build_array(t.kind, t.name, t.key, t.override)) FROM {schema}.limits t "
+    "WHERE t.override IS NOT NULL) AS chosen, "
+    f"l.* FROM ({SNAPSHOT}) s LEFT JOIN ("
+    "SELECT *, NULL::bigint, NULL::text, NULL::bigint FROM {schema}.look($1, $2, $3) "
+    "UNION ALL SELECT * FROM {schema}.look_keys($1, $2, $4, $5, $6, $7, $8, $9, $10, $11)) l ON true"
 )
 
 
@@ -71,7 +75,7 @@ class Handle:
         connect_for: float = 5.0,
         timeout: float = 30.0,
         prepare: bool = True,
-        search_limit: int = 5_000,
+        search_limit: int = SEARCH_LIMIT,
         channel: str | None = None,
     ) -> None:
         self._environment = environment
@@ -86,7 +90,7 @@ class Handle:
         )
         self._channel = channel or f"holdfast.{schema}"
         self._timeout = timeout
-        self._lanes = Lanes()
+        self._lanes = Lanes(environment.lot)
         self._leases = Leases()
         self._scheduled = Due()
         self._deadlines = Due()
@@ -138,12 +142,15 @@ class Handle:
         while True:
             question = self._lanes.question()
             started = self._environment.monotonic()
-            rows = await self._db.fetch(self._sql(_LOOK), question.lanes, question.bases, question.fronts)
+            asked = (question.lanes, question.bases, question.fronts, *question.keys)
+            rows = await self._db.fetch(self._sql(_LOOK), *asked, OFFERED + 1, SCANNED, AGED)
             ended = self._environment.monotonic()
-            seen = [row[6:] for row in rows if row["entry"] is not None]
+            seen = [row[6:] for row in rows]
             if self._lanes.looked(question, seen, Snapshot(*rows[0][:5]), rows[0][5], at=ended, took=ended - started):
-                return
-            self._workers.clear()
+                if self._lanes.settled:
+                    return
+            else:
+                self._workers.clear()
 
     async def _audited(self, by: str, work: Callable[[Connection], Awaitable[T]], line: Callable[[T], AuditLine | None]) -> T:
         """Run an operation, and write the line about it into the audit log, in one transaction; alone where nobody is named."""

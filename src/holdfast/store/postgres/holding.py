@@ -103,12 +103,13 @@ class Holding(Handle):
         """Append lines to the logs of jobs."""
         return await self._appended(
             [line.lease for line in lines],
-            "SELECT * FROM {schema}.log($1, $2, $3, $4, $5, $6, $7)",
+            "SELECT * FROM {schema}.log($1, $2, $3, $4, $5, $6, $7, $8)",
             [line.age for line in lines],
             [line.level for line in lines],
             [line.logger for line in lines],
             [line.message for line in lines],
             [line.fields for line in lines],
+            [line.id for line in lines],
         )
 
     async def mark(self, marks: Sequence[StageMark]) -> list[Settled]:

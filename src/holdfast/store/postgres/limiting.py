@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.core.limits import LimitKind, LimitName, LimitRule, check_limit, limit_id, names_over
+from holdfast.core.limits import LimitKind, LimitName, LimitRule, check_limit, limit_id, names_over, rule_text
 from holdfast.core.needs import needs_of
 from holdfast.store.port import MOST_LIMITS, Action, LimitView, audit_line
 from holdfast.store.postgres.handle import Handle
@@ -113,7 +113,7 @@ class Limits(Handle):
         check_limit(name, rule)
         text = None if rule is None else _encoder.encode(rule).decode()
         who = "" if rule is None else said(by)
-        line = audit_line(Action.SET_LIMIT, [name], by=by, detail="as declared" if rule is None else str(rule))
+        line = audit_line(Action.SET_LIMIT, [name], by=by, detail="as declared" if rule is None else rule_text(rule))
 
         async def work(connection: Connection) -> None:
             number = limit_id(name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.core.job import DEFAULT_POLICY, policy_of
+from holdfast.core.job import DEFAULT_POLICY, RETRIES, policy_of
 from holdfast.core.needs import needs_of
 from holdfast.errors import SchemaError
 from holdfast.store.postgres.connection import Connections
@@ -100,9 +100,9 @@ class Load:
             columns=("id", "entry", "queue", "task", "priority", "requires"),
             records=[(lane, entry, *rest) for (lane, entry), rest in self._entries.items()]
             + [
-                (lane, lane | 1, *rest)
+                (lane, entry | RETRIES, *rest)
                 for (lane, entry), rest in self._entries.items()
-                if lane == entry and lane | 1 in self._retries
+                if entry | RETRIES in self._retries
             ],
         )
         await self._connection.executemany("UPDATE scheduled SET signal = $1 WHERE job_id = $2", self._signals)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.states import State
-from holdfast.store.port import Page, QueueView, Stats, Storage, TaskCounts
+from holdfast.store.port import Page, QueueView, RunningView, Stats, Storage, TaskCounts
 from holdfast.store.postgres import schema as schemas
 from holdfast.store.postgres import views
 from holdfast.store.postgres.due import LONG_AGO
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 
     from holdfast.store.port import AttemptView, EventView, JobFilter, JobView, LogView
     from holdfast.store.postgres.connection import Connection
+
+_OLDEST_OF_KEYS: Final = """
+SELECT l.queue, min(h.ready_at)
+FROM (SELECT DISTINCT entry, queue FROM {schema}.lane WHERE keyed AND NOT resting) l
+CROSS JOIN LATERAL (
+    (SELECT ready_at FROM {schema}.ready WHERE lane = l.entry ORDER BY place LIMIT 1)
+    UNION ALL (SELECT ready_at FROM {schema}.ready WHERE lane = -l.entry)
+) h
+GROUP BY l.queue
+"""
+"""Where more keys wait than a look sees. It goes through all of them, which claims must not."""
 
 
 class Looking(Handle):
@@ -41,6 +52,13 @@ class Looking(Handle):
         if searched["searched"] < self._search_limit:
             return Page(jobs)
         return Page(jobs, searched["id"], searched_all=False)
+
+    async def running(self, *, limit: int, queues: frozenset[str] | None = None) -> RunningView:
+        """Return running jobs, those with a lapsed lease first, then the oldest claim."""
+        of = None if queues is None else sorted(queues)
+        rows = await self._db.fetch(self._sql(views.RUNNING), most(limit), of)
+        jobs = sorted((views.job_view(row) for row in rows), key=lambda job: (not job.lapsed, job.claimed_at, job.id))
+        return RunningView(jobs, await self._db.fetch_value(self._sql(views.LAPSED), of))
 
     async def attempts(self, job_id: UUID) -> list[AttemptView]:
         """Return every claim of a job."""
@@ -94,9 +112,12 @@ class Looking(Handle):
                     of_task[state] = of_task.get(state, 0) + row[state.value]
         now = rows[0]["now"] if rows else LONG_AGO
         oldest: dict[str, float] = {}
-        for lane in self._lanes.all():
-            if (since := lane.oldest()) is not None:
-                oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), (now - since).total_seconds())
+        waiting = [(lane.queue, lane.oldest()) for lane in self._lanes.all()]
+        if not self._lanes.knows_all:
+            waiting += [(queue, since) for queue, since in await self._db.fetch(self._sql(_OLDEST_OF_KEYS))]
+        for queue, since in waiting:
+            if since is not None:
+                oldest[queue] = max(oldest.get(queue, 0.0), (now - since).total_seconds())
         return Stats([TaskCounts(queue, task, found) for (queue, task), found in counts.items() if found], oldest)
 
     async def storage(self) -> Storage:

@@ -42,6 +42,9 @@ READ_COMMITTED: Final = """IF current_setting('transaction_isolation') NOT IN ('
     END IF;"""
 """Refuses what relies on later statements seeing what others have committed meanwhile, where they would not."""
 
+IN_HAND: Final = 0.02
+"""In how many seconds it is worth asking again for jobs under a limit that another claimer has in hand this moment."""
+
 _STATES: Final = {
     "waiting": ", ".join(f"'{state}'" for state in State if state in WAITING),
     "terminal": ", ".join(f"'{state}'" for state in State if state in TERMINAL),
@@ -117,6 +120,7 @@ async def upgrade(connection: Connection, schema: str, target: str) -> tuple[int
         "read_committed": READ_COMMITTED,
         "text_limit": TEXT_LIMIT,
         "again": AGAIN,
+        "in_hand": IN_HAND,
         **_STATES,
     }
     for text in functions():

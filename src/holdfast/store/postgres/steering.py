@@ -9,7 +9,7 @@ from holdfast.core.outcome import CANCELED, checked_result
 from holdfast.core.states import Event, State, origins, target
 from holdfast.core.text import checked_name, clean, flaw
 from holdfast.errors import BadJob
-from holdfast.store.port import EMITTED_BEFORE, TEXT_LIMIT, Action, Answer, ChainsDeleted, Emitted, audit_line
+from holdfast.store.port import EMITTED_BEFORE, TEXT_LIMIT, Action, Answer, ChainsDeleted, Emitted, audit_line, cancel_line
 from holdfast.store.postgres.connection import Raised
 from holdfast.store.postgres.handle import Handle
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 NO_CHAIN: Final = "HF001"
 """What `delete_chains` refuses with when there is no such chain; else something outside needs one."""
+
+BEFORE: Final = "requested before"
+"""What `cancel` answers for a job that had been asked to stop: nothing changed."""
 
 
 class Steering(Handle):
@@ -103,17 +106,26 @@ class Steering(Handle):
 
         async def work(connection: Connection) -> None:
             answers.clear()
-            unanswered = dict.fromkeys(job_ids, Answer.NOT_FOUND)
+            unanswered = dict.fromkeys(job_ids, Answer.NOT_FOUND.value)
             rows = await connection.fetch(sql, list(unanswered), *call.parameters)
-            unanswered |= {row[0]: Answer(row[1]) for row in rows}
+            unanswered |= {row[0]: row[1] for row in rows}
+            told: list[str] = []
             for job_id in job_ids:
                 if job_id in unanswered:
-                    answers.append(unanswered.pop(job_id))
+                    told.append(unanswered.pop(job_id))
                 else:
                     row = await connection.fetchrow(sql, [job_id], *call.parameters)
-                    answers.append(Answer.NOT_FOUND if row is None else Answer(row[1]))
-            if by:
-                await self._write_line(connection, audit_line(action, job_ids, by=by, detail=reason, answers=answers))
+                    told.append(Answer.NOT_FOUND.value if row is None else row[1])
+            before = told.count(BEFORE)
+            answers.extend(Answer.REQUESTED if answer == BEFORE else Answer(answer) for answer in told)
+            if not by:
+                return
+            if action is Action.CANCEL:
+                line = cancel_line(job_ids, by=by, reason=reason, answers=answers, before=before)
+            else:
+                line = audit_line(action, job_ids, by=by, detail=reason, answers=answers)
+            if line is not None:
+                await self._write_line(connection, line)
 
         if job_ids:
             alone = not by and len(set(job_ids)) == len(job_ids)

@@ -6,6 +6,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.core.states import Event
 from holdfast.errors import BadSetting, StoreUnavailable
 from holdfast.store.postgres.asyncpg_line import AsyncpgLine
 from holdfast.store.postgres.caller import SAVEPOINT, PostgresCaller, ended_inside
@@ -115,7 +116,8 @@ class Transacting(Handle):
         await transaction.begin()
         return transaction
 
-    async def settled(self, lease: Lease) -> bool:
-        """Tell whether its holder has settled an attempt; whoever has the lease in hand is waited for."""
-        sql = self._sql("SELECT {schema}.settled($1, $2)")
-        return bool(await self._db.fetch_value(sql, lease.job_id, lease.token))
+    async def settled(self, lease: Lease) -> Event | None:
+        """Tell how its holder has settled an attempt; whoever has the lease in hand is waited for."""
+        sql = self._sql("SELECT {schema}.settled_as($1, $2)")
+        event = await self._db.fetch_value(sql, lease.job_id, lease.token)
+        return None if event is None else Event(event)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.core.job import policy_of
+from holdfast.core.job import RETRIES, policy_of
 from holdfast.core.lease import Claimed, Lease, Taken
 from holdfast.errors import KeyBusy, UnknownWorker
 from holdfast.store.port import Settled
@@ -17,11 +18,12 @@ from holdfast.store.postgres.lanes import Reached, claimed, claimed_limited, run
 from holdfast.store.postgres.rendering import all_succeeded, without_repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     from asyncpg import Record
 
+    from holdfast.core.rotation import Lap
     from holdfast.store.port import ClaimRequest, Settlement
     from holdfast.store.postgres.lanes import Lane
 
@@ -33,17 +35,39 @@ class Working(Handle):
         """Take ready jobs, lane by lane in their order."""
         if request.limit <= 0:
             return Taken()
-        if request.hurry and (jobs := await self._claim_from(self._lanes.choose(request, blindly=True), request, limit=1)):
+        at = self._environment.monotonic()
+        if request.hurry and (
+            jobs := await self._claim_from(self._lanes.choose(request, at=at, blindly=True), request, limit=1)
+        ):
             self._lanes.look_soon()  # it knows of no lane that is new, and there may be more in this one
             return jobs
-        if request.look or self._lanes.look_due(self._environment.monotonic()):
+        if request.look or self._lanes.look_due(at):
             await self._look()
-        return await self._claim_from(self._lanes.choose(request), request, limit=request.limit)
+        jobs = await self._claim_from(self._lanes.choose(request, at=at), request, limit=request.limit)
+        if (again := self._lanes.held_for(request, at)) is not None:
+            jobs.held_back(again)
+        jobs = jobs or await self._go_round(request, jobs)
+        jobs.weights = self._lanes.weights_of(request.queues)
+        return jobs
+
+    async def _go_round(self, request: ClaimRequest, jobs: Taken) -> Taken:
+        """Go on to keys that were not on offer, until one gives something or all have been asked."""
+        begun = laps = self._lanes.laps(request)
+        before: Mapping[int, Lap] | None = None
+        while not jobs and laps and laps != before and not self._lanes.went_round(begun):
+            await self._look()
+            chosen = self._lanes.choose(request, at=self._environment.monotonic(), again=True)
+            found = await self._claim_from(chosen, request, limit=request.limit)
+            if found.again is not None:
+                jobs.held_back(found.again)
+            jobs += found
+            before, laps = laps, self._lanes.laps(request)
+        return jobs
 
     async def _claim_from(self, chosen: Sequence[Lane], request: ClaimRequest, *, limit: int) -> Taken:
         worker = await self._worker_no(request.worker)
         jobs = Taken()
-        for lanes in runs(chosen, limit):
+        for lanes in runs(chosen, limit, at=self._environment.monotonic()):
             tasks = sorted(request.tasks) if lanes[0].fifo else None
             if lanes[0].limited:
                 await self._claim_limited(worker, lanes, tasks, jobs, limit=most(limit - len(jobs)))
@@ -99,16 +123,21 @@ class Working(Handle):
             limit,
             tasks,
         )
-        left = {row["entry"]: row["lease_seconds"] for row in rows if row["ids"] is None}
         brought = [row for row in rows if row["ids"] is not None]
+        more = next((row for row in rows if row["ids"] is None and row["places"]), None)
+        left: dict[int, float | None] = {} if more is None else dict(zip(more["places"], more["agains"], strict=True))
         for again in left.values():
             if again is not None:
                 jobs.held_back(again)
         given = _in_order(brought, numbers)
         reached = [Reached(row["entry"], max(row["places"]), row["last_ready_at"], len(row["places"])) for row in brought]
-        claimed_limited(lanes, reached, left)
+        claimed_limited(lanes, reached, left, at=self._environment.monotonic())
+        counts = Counter[int]()
         for one in reached:
-            self._lanes.shares.took(abs(one.entry), one.jobs, limit)
+            counts[abs(one.entry)] += one.jobs
+        for row in brought:
+            self._lanes.runs(abs(row["entry"]) & ~RETRIES, row["ids"])
+        self._lanes.turned(lanes, counts, left, limit)
         jobs += [msgspec.structs.replace(job, limited=True) for job in given]
 
     async def _worker_no(self, worker: UUID) -> int:
@@ -131,6 +160,11 @@ class Working(Handle):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """End attempts under their tokens, in one transaction; one call where no step continues."""
+        answers = await self._settle_some(settlements)
+        self._lanes.freed(one.lease.job_id for one in settlements)
+        return answers
+
+    async def _settle_some(self, settlements: Sequence[Settlement]) -> list[Settled]:
         refused: set[UUID] = set()
         answers: list[Settled] | None = None
         while answers is None:

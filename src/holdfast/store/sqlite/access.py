@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.text import clean
 from holdfast.errors import BadJob
-from holdfast.store.port import TEXT_LIMIT, Action, AuditView, Key, Role, audit_line
+from holdfast.store.port import TEXT_LIMIT, Action, AuditView, Key, Role, audit_line, names_a_key, rotation_line
 from holdfast.store.sqlite._sql import sql
 from holdfast.store.sqlite.values import list_of, list_text, microseconds, moment, moment_or_none, names_of, stamp
 
@@ -73,6 +73,11 @@ def audits(
 
 def add_key(writing: Writing, key: Key, by: str) -> None:
     """Keep a key; one that is known stays as it is."""
+    _keep(writing, key, by)
+    audit(writing, audit_line(Action.ADD_KEY, [key.id], by=by, detail=f"{key.role} {key.name}"))
+
+
+def _keep(writing: Writing, key: Key, by: str) -> None:
     execute = writing.connection.execute
     known = execute(sql("add_key.digest"), (key.id,)).fetchone()
     if known is not None and known[0] != key.digest:
@@ -83,7 +88,6 @@ def add_key(writing: Writing, key: Key, by: str) -> None:
         expires_at = None if key.expires_at is None else stamp(key.expires_at)
         row = (key.id, key.name, key.role.value, key.digest, *scopes, created_by, writing.now, expires_at)
         execute(sql("add_key.key"), row)
-    audit(writing, audit_line(Action.ADD_KEY, [key.id], by=by, detail=f"{key.role} {key.name}"))
 
 
 def expire_key(writing: Writing, key_id: str, within: float, by: str) -> bool:
@@ -92,6 +96,16 @@ def expire_key(writing: Writing, key_id: str, within: float, by: str) -> bool:
     if not writing.connection.execute(sql("expire_key.key"), values).rowcount:
         return False
     audit(writing, audit_line(Action.EXPIRE_KEY, [key_id], by=by, detail=f"within {within:g} s"))
+    return True
+
+
+def rotate_key(writing: Writing, key_id: str, new: Key, within: float, by: str) -> bool:
+    """Keep a key in the place of another, which ends a while later."""
+    values = {"id": key_id, "end": writing.now + microseconds(within), "now": writing.now, "new": new.id, "digest": new.digest}
+    if not writing.connection.execute(sql("rotate_key.old"), values).rowcount:
+        return False
+    _keep(writing, new, by)
+    audit(writing, rotation_line(key_id, new, within, by=by))
     return True
 
 
@@ -115,15 +129,12 @@ def unnoted(connection: sqlite3.Connection, key_id: str, now: int) -> bool:
     return connection.execute(sql("use_key.unnoted"), values).fetchone() is not None
 
 
-def key(connection: sqlite3.Connection, key_id: str) -> Key | None:
-    """Return the key of this id."""
-    row = connection.execute(sql("key.key"), (key_id,)).fetchone()
-    return None if row is None else _key(row)
-
-
-def keys(connection: sqlite3.Connection) -> list[Key]:
-    """Return all keys, newest first."""
-    return [_key(row) for row in connection.execute(sql("keys.keys"))]
+def keys(connection: sqlite3.Connection, ids: Sequence[str] | None = None) -> list[Key]:
+    """Return all keys or those of these ids, newest first."""
+    if ids is None:
+        return [_key(row) for row in connection.execute(sql("keys.keys"))]
+    wanted = list_text(tuple(filter(names_a_key, ids)))
+    return [_key(row) for row in connection.execute(sql("keys.by_id"), (wanted,))]
 
 
 _COLUMNS: Final = (

@@ -8,92 +8,118 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.core.fairness import Head, Share, order
-from holdfast.core.job import policy_of
+from holdfast.core.fairness import Share, Shares, by_age, first_turn, order
+from holdfast.core.job import RETRIES, policy_of
 from holdfast.core.lease import Claimed, Taken
 from holdfast.core.limits import AGAIN
-from holdfast.core.needs import needs_of, suits
+from holdfast.core.rotation import Rotation
 from holdfast.core.states import Event, State
 from holdfast.errors import UnknownWorker
 from holdfast.store.sqlite._sql import sql
 from holdfast.store.sqlite.limiting import Rooms
 from holdfast.store.sqlite.moving import landing
+from holdfast.store.sqlite.offering import Offering
 from holdfast.store.sqlite.packing import WIDE, listed, pack
-from holdfast.store.sqlite.values import microseconds, moment, names_of, names_text
+from holdfast.store.sqlite.values import microseconds, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.core.fairness import Shares
+    from holdfast.core.fairness import Head
     from holdfast.core.limits import Room
+    from holdfast.core.rotation import Lap
     from holdfast.store.port import ClaimRequest
     from holdfast.store.sqlite.facade import Executes
+    from holdfast.store.sqlite.offering import KeyLane
     from holdfast.store.sqlite.writing import Writing
 
 
-def claim(writing: Writing, request: ClaimRequest, next_turn: Callable[[], int], shares: Shares) -> Taken:
-    """Take ready jobs and receive leases; see the port."""
-    known = writing.connection.execute(sql("claim.worker"), (request.worker.bytes,)).fetchone()
-    if known is None:
-        raise UnknownWorker(f"worker {request.worker} is not registered with this store: register it before it claims")
-    if request.limit <= 0 or known[0]:
-        return Taken()
-    taken, turn, rooms = Taken(), next_turn(), Rooms(writing.connection, writing.now)
-    over: dict[int, list[Room]] = {}
-    filled: set[int] = set()
-    ordered = order(
-        _heads(writing, request, rooms, over, filled), turn, first=request.first, retries_first=request.retries_first
-    )
-    spread = shares.spread(ordered, request.limit, turn)
+class Account:
+    """What a handle remembers from one claim to the next: whose turn it is."""
+
+    def __init__(self, lot: Callable[[], float]) -> None:
+        self._turn = first_turn(lot())
+        self.shares = Shares(lot)
+        self.rotation = Rotation(lot)
+        self.known: dict[int, KeyLane] = {}
+
+    def next_turn(self) -> int:
+        """Count a claim."""
+        turn, self._turn = self._turn, self._turn + 1
+        return turn
+
+
+class Claim:
+    """One claim, in steps that are a transaction each: where very many keys wait, nobody else is kept from writing for long.
+
+    A step offers some of the keys. One that brings nothing is followed by the next, until all keys have been on offer.
+    """
+
+    def __init__(self, request: ClaimRequest, account: Account) -> None:
+        self._request = request
+        self._account = account
+        self._turn: int | None = None
+        self._begun: dict[int, Lap] | None = None
+        self.over = False
+
+    def step(self, writing: Writing) -> Taken:
+        """Take ready jobs and receive leases; see the port."""
+        request, account = self._request, self._account
+        self.over = True
+        known = writing.connection.execute(sql("claim.worker"), (request.worker.bytes,)).fetchone()
+        if known is None:
+            raise UnknownWorker(f"worker {request.worker} is not registered with this store: register it before it claims")
+        if request.limit <= 0 or known[0]:
+            return Taken()
+        if self._turn is None:
+            self._turn = account.next_turn()
+        rooms = Rooms(writing.connection, writing.now)
+        offering = Offering(writing, request, rooms, account.rotation, account.known)
+        heads = offering.heads(keys=bool(known[1]), by_age=by_age(self._turn))
+        taken = _claim(writing, request, offering, heads, turn=self._turn, shares=account.shares)
+        rooms.keep()
+        taken.weights = rooms.weights(request.queues)
+        if not taken:
+            if self._begun is None:
+                self._begun = account.rotation.laps(offering.turning)
+            # a lane that is not among them any more has no key that waits: nobody goes round there, however long one asks
+            turning = {lane: lap for lane, lap in self._begun.items() if lane in offering.turning}
+            self.over = account.rotation.went_round(turning)
+        return taken
+
+
+def _claim(
+    writing: Writing, request: ClaimRequest, offering: Offering, heads: Sequence[Head], *, turn: int, shares: Shares
+) -> Taken:
+    """Take from the lanes that are on offer, in their order."""
+    taken, over, leasing = Taken(), offering.over, _Leasing(writing, request.worker)
+    if offering.full:
+        taken.held_back(AGAIN)
+    ordered = order(heads, turn, first=request.first, retries_first=request.retries_first)
+    spread = shares.spread(ordered, request.limit, turn, retries_first=request.retries_first)
     for head, quota in (*spread, *(Share(head, request.limit) for head, _ in spread if head.weight is not None)):
         if len(taken) >= request.limit:
             break
+        before, most = len(taken), min(request.limit, len(taken) + quota)
         if any(room.full for room in over[head.lane]):
             taken.held_back(AGAIN)
-            continue
-        before, most = len(taken), min(request.limit, len(taken) + quota)
+            most = before
         for lane in (-head.lane, head.lane):
-            if lane not in filled or len(taken) >= most:
+            if lane not in offering.filled or len(taken) >= most:
                 continue
-            if not _take(writing, request, lane, taken, most=most - len(taken), over=over[head.lane]):
+            if not _take(leasing, request, lane, taken, most=most - len(taken), over=over[head.lane]):
                 break  # nothing passes a job of an unknown task or one that waits for room, also not from the front to the rest
         shares.took(head.lane, len(taken) - before, request.limit)
-    rooms.keep()
+        offering.took(head, len(taken) - before)
+    leasing.write()
     return taken
 
 
-def _heads(writing: Writing, request: ClaimRequest, rooms: Rooms, over: dict[int, list[Room]], filled: set[int]) -> list[Head]:
-    """Return the lanes this worker may claim from, each with its first job.
-
-    Tells besides which limits are `over` each of them, and what is `filled`: lanes and fronts that hold anything.
-    """
-    connection = writing.connection
-    found: dict[int, tuple[int, Head]] = {}
-    # fronts have negative numbers and so come first: where there is one, it holds the lane's head
-    for place, seq, ready_at, queue, task, priority, requires in connection.execute(
-        sql("claim.heads"), (names_text(tuple(sorted(request.tasks))) or "[]",)
-    ):
-        filled.add(place)
-        if (
-            (number := abs(place)) not in found
-            and (request.queues is None or queue in request.queues)
-            and suits(needs := needs_of(names_of(requires)), request.capabilities, request.idle, (writing.now - ready_at) / 1e6)
-        ):
-            head = Head(number, priority, moment(ready_at), queue, number % 2 == 1, rooms.weight(needs))
-            found[number] = (seq, head)
-            over[number] = rooms.over(queue, task, needs)
-            if not task and connection.execute(sql("claim.head_task"), (place, seq)).fetchone()[0] not in request.tasks:
-                found[number] = (seq, _NO_HEAD)
-    # jobs of one enqueue are ready at the same moment: among those the place decides, for `order` keeps ties as they are
-    return [head for _, head in sorted(found.values()) if head is not _NO_HEAD]
-
-
-_NO_HEAD: Final = Head(0, 0, moment(0))
-"""Stands for a fifo lane whose first job is of a task this worker does not know."""
-
-
-def _take(writing: Writing, request: ClaimRequest, place: int, taken: Taken, *, most: int, over: Sequence[Room]) -> bool:
+def _take(leasing: _Leasing, request: ClaimRequest, place: int, taken: Taken, *, most: int, over: Sequence[Room]) -> bool:
     """Claim from the front or the rest of one lane until enough are claimed. False when it came to a job it may not take."""
+    if place in leasing.places:
+        leasing.write()  # who comes back to a lane must not find what was taken of it
+    writing = leasing.writing
     found = _find(writing.connection, place, most)
     count = next((index for index, one in enumerate(found) if one.task not in request.tasks), len(found))
     if over:
@@ -101,7 +127,7 @@ def _take(writing: Writing, request: ClaimRequest, place: int, taken: Taken, *, 
     if count:
         mine = found[:count]
         tokens = [writing.token() for _ in mine]
-        _lease(writing, request.worker, place, mine, tokens)
+        leasing.add(place, mine, tokens)
         taken += _claims(writing, mine, tokens, limited=bool(over))
     return count == len(found)
 
@@ -161,26 +187,49 @@ def _find(connection: Executes, place: int, limit: int) -> list[_Found]:
     return found
 
 
-def _lease(writing: Writing, worker: UUID, place: int, found: Sequence[_Found], tokens: Sequence[UUID]) -> None:
-    """Move jobs from the head of a lane into leases."""
-    execute = writing.connection.execute
-    alike: dict[float, list[tuple[bytes, int]]] = {}
-    for one, token in zip(found, tokens, strict=True):
-        alike.setdefault(one.lease, []).append((token.bytes, one.seq))
-    for seconds, jobs in alike.items():
-        leases = {
-            "tokens": pack(token for token, _ in jobs),
-            "seqs": listed([seq for _, seq in jobs]),
-            "place": place,
-            "worker_id": worker.bytes,
-            "entry": abs(place) & ~1,
+class _Leasing:
+    """Jobs on their way from the heads of lanes into leases, written together: under limits a lane often gives but one."""
+
+    def __init__(self, writing: Writing, worker: UUID) -> None:
+        self.writing = writing
+        self._worker = worker
+        self.places: dict[int, list[tuple[_Found, UUID]]] = {}
+
+    def add(self, place: int, found: Sequence[_Found], tokens: Sequence[UUID]) -> None:
+        """Take in the first jobs of a lane's front or rest."""
+        self.places[place] = list(zip(found, tokens, strict=True))
+
+    def write(self) -> None:
+        """Move what was taken in."""
+        if not self.places:
+            return
+        alike: dict[float, list[tuple[int, int, bytes]]] = {}
+        for place, jobs in self.places.items():
+            for one, token in jobs:
+                alike.setdefault(one.lease, []).append((place, one.seq, token.bytes))
+        for seconds, rows in alike.items():
+            self._lease(seconds, rows)
+        connection = self.writing.connection
+        connection.executemany(sql("claim.remove"), [(place, jobs[-1][0].seq) for place, jobs in self.places.items()])
+        for lane, number in Counter(one.lane for jobs in self.places.values() for one, _ in jobs).items():
+            self.writing.count(lane, State.READY, landing(State.READY, Event.CLAIM), number)
+        self.places = {}
+
+    def _lease(self, seconds: float, rows: Sequence[tuple[int, int, bytes]]) -> None:
+        """Write leases of one length."""
+        common = {
+            "tokens": pack(token for *_, token in rows),
+            "worker_id": self._worker.bytes,
             "length": microseconds(seconds),
-            "now": writing.now,
+            "now": self.writing.now,
         }
-        execute(sql("claim.lease"), leases)
-    execute(sql("claim.remove"), (place, found[-1].seq))
-    for lane, number in Counter(one.lane for one in found).items():
-        writing.count(lane, State.READY, landing(State.READY, Event.CLAIM), number)
+        place, seqs = rows[0][0], listed([seq for _, seq, _ in rows])
+        if rows[0][0] == rows[-1][0]:  # of one lane, as nearly always without limits
+            own = {"place": place, "seqs": seqs, "entry": abs(place) & ~RETRIES}
+            self.writing.connection.execute(sql("claim.lease"), common | own)
+        else:
+            places = msgspec.json.encode([(place, seq) for place, seq, _ in rows]).decode()
+            self.writing.connection.execute(sql("claim.lease_several"), common | {"places": places})
 
 
 def _claims(writing: Writing, found: Sequence[_Found], tokens: Sequence[UUID], *, limited: bool) -> list[Claimed]:

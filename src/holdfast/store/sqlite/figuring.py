@@ -44,10 +44,12 @@ def figures(connection: sqlite3.Connection, grain: Grain, since: datetime | None
 
 
 _LONG_AGO: Final = -(2**62)
+_LAST: Final = 2**62
 
 
-def failures(connection: sqlite3.Connection, since: datetime, limit: int) -> list[FailureView]:
+def failures(connection: sqlite3.Connection, since: datetime, limit: int, after: FailureView | None) -> list[FailureView]:
     """Return attempts that ended badly since then, newest first."""
+    behind = (_LAST, b"", 0) if after is None else (stamp(after.at), after.job_id.bytes, after.attempt)
     return [
         FailureView(
             job_id=uuid_of(job_id),
@@ -60,7 +62,7 @@ def failures(connection: sqlite3.Connection, since: datetime, limit: int) -> lis
             error=error,
         )
         for job_id, task, queue, key, attempt, ended_at, event, *columns in connection.execute(
-            sql("failures.attempts"), (stamp(since), max(0, limit))
+            sql("failures.attempts"), (stamp(since), *behind, max(0, limit))
         )
         if (error := error_of(*columns)) is not None
     ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.job import policy_of
+from holdfast.core.job import OF_KEY, line_of, policy_of
 from holdfast.core.settle import expire, overdue
 from holdfast.core.states import Event, State, legal
 from holdfast.store.port import Grain, Promoted, Pruned, Reaped, prune_line
 from holdfast.store.sqlite._sql import sql
 from holdfast.store.sqlite.access import write_line
 from holdfast.store.sqlite.limiting import UNUSED_FOR
-from holdfast.store.sqlite.moving import landing, line, locate, move, remove, remove_chain
+from holdfast.store.sqlite.moving import landing, locate, move, remove, remove_chain
 from holdfast.store.sqlite.values import microseconds, uuid_of
 
 if TYPE_CHECKING:
@@ -28,11 +28,12 @@ def promote(writing: Writing, limit: int) -> Promoted:
     rows = connection.execute(sql("promote.due"), (now, max(0, limit))).fetchall()
     ready = []
     for job_id, attempt, failures, lane, entry, _ in rows:
-        ready.append((line(lane, entry, failures), writing.number(), job_id, attempt, failures, now))
+        ready.append((line_of(lane, entry, failures), writing.number(), job_id, attempt, failures, now))
         writing.count(lane, State.SCHEDULED, target)
         writing.log(job_id, Event.PROMOTE, target, attempt, "promoter")
     connection.executemany(sql("moving.leave_scheduled"), [(row[0],) for row in rows])
     connection.executemany(sql("moving.enter_ready"), ready)
+    connection.executemany(sql("enqueue.waiting_key"), {row[3:5] for row in rows if row[4] & OF_KEY})
     (next_due,) = connection.execute(sql("promote.next_due")).fetchone()
     return Promoted(len(rows), frozenset(row[5] for row in rows), None if next_due is None else (next_due - now) / 1_000_000)
 

@@ -28,7 +28,8 @@ def log(writing: Writing, lines: Sequence[LogLine]) -> list[Settled]:
         if holder.answer.accepted:
             at = writing.now - microseconds(line.age)
             texts = (line.level, line.logger, line.message, line.fields)
-            rows.append((line.lease.job_id.bytes, writing.number(), at, holder.attempt, *texts))
+            line_id = None if line.id is None else line.id.bytes
+            rows.append((line.lease.job_id.bytes, writing.number(), at, holder.attempt, *texts, line_id))
     writing.connection.executemany(sql("log.line"), rows)
     return answers
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.core.job import policy_of
 from holdfast.core.needs import needs_of, required
 from holdfast.core.states import TERMINAL, TRANSITIONS, Event, State
-from holdfast.store.port import AttemptView, EventView, JobView, Page, QueueView, Stats, Storage, TaskCounts
+from holdfast.store.port import AttemptView, EventView, JobView, Page, QueueView, RunningView, Stats, Storage, TaskCounts
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite._sql import in_chunks, sql
+from holdfast.store.sqlite.packing import listed
 from holdfast.store.sqlite.values import error_of, moment, moment_or_none, names_of, stamp, uuid_of, uuid_or_none
 
 if TYPE_CHECKING:
@@ -123,6 +124,14 @@ def find(connection: sqlite3.Connection, where: JobFilter, limit: int, after: UU
     found, after, searched_all = search(connection, candidates(where), where, limit, after, searched=searched)
     views = _views(connection, found, now)
     return Page([views[job_id] for job_id in found], after, searched_all)
+
+
+def running(connection: sqlite3.Connection, limit: int, queues: frozenset[str] | None, now: int) -> RunningView:
+    """Return running jobs, those with a lapsed lease first, then the oldest claim."""
+    values = {"now": now, "limit": max(0, limit), "queues": None if queues is None else listed(sorted(queues))}
+    found = [job_id for (job_id,) in connection.execute(sql("running.first"), values)]
+    views = _views(connection, found, now)
+    return RunningView([views[job_id] for job_id in found], connection.execute(sql("running.lapsed"), values).fetchone()[0])
 
 
 def search(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.core.job import BlockerPolicy, policy_of, retry_lane
+from holdfast.core.job import OF_KEY, BlockerPolicy, line_of, policy_of
 from holdfast.core.outcome import blocker_error
 from holdfast.core.settle import Write
 from holdfast.core.states import TERMINAL, TRANSITIONS, Event, State
@@ -136,11 +136,6 @@ def landing(state: State | None, event: Event) -> State:
     return target
 
 
-def line(lane: int, entry: int, failures: int) -> int:
-    """Return where a job lines up when it becomes ready. In a `fifo` queue, or with a key, the entry is not its own lane."""
-    return retry_lane(entry) if failures and entry == lane else entry
-
-
 def move(writing: Writing, job: Standing, write: Write, *, actor: str, ended: Ended = OUTSIDE) -> None:
     """Let an event that is legal where the job stands happen to it: rows, counts, records, log, key.
 
@@ -165,13 +160,15 @@ def move(writing: Writing, job: Standing, write: Write, *, actor: str, ended: En
             ),
         )
     if target is State.READY:
-        lane = line(job.lane, job.entry, write.failures)
+        lane = line_of(job.lane, job.entry, write.failures)
         if write.front and job.held is not None:
             # released jobs go back to their old place, in front of all that came later
             lane, seq = -lane, job.held.seq
         else:
             seq = writing.number()
         execute(sql("moving.enter_ready"), (lane, seq, job.job_id, job.attempt, write.failures, writing.now))
+        if job.entry & OF_KEY:
+            execute(sql("enqueue.waiting_key"), (job.lane, job.entry))
     elif target is State.SCHEDULED:
         run_at = job.run_at if job.run_at is not None else due(writing.now, write.delay, write.run_at)
         execute(sql("moving.enter_scheduled"), (run_at, job.job_id, job.attempt, write.failures, ended.signal))

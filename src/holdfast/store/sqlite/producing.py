@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.job import BlockerPolicy, OnConflict, policy_text
+from holdfast.core.job import OF_KEY, BlockerPolicy, OnConflict, policy_text
 from holdfast.core.outcome import REPLACED, Error
 from holdfast.core.settle import Write
 from holdfast.core.states import TERMINAL, WAITING, Event, State
@@ -173,6 +173,9 @@ class Enqueuing:
             for lane, (ids, places) in self._ready.items():
                 line = {"lane": lane, "ids": pack(ids), "places": listed(places), "first": first, "now": writing.now}
                 execute(sql("enqueue.ready"), line)
+            waiting = (alike for alike in self._alike.values() if alike.entry & OF_KEY and alike.state is State.READY)
+            if keys := [(alike.lane, alike.entry) for alike in waiting]:
+                executemany(sql("enqueue.waiting_key"), keys)
         for name, rows in (
             ("enqueue.scheduled", self._scheduled),
             ("enqueue.deadline", self._deadlines),

@@ -164,6 +164,8 @@ CREATE TABLE holdfast_lane (
     requires TEXT NOT NULL
 );
 
+CREATE INDEX holdfast_lane_plain ON holdfast_lane (lane) WHERE lane & 2 = 0;
+
 CREATE INDEX holdfast_lane_queue ON holdfast_lane (queue);
 
 CREATE TABLE holdfast_lease (
@@ -214,8 +216,11 @@ CREATE TABLE holdfast_log (
     logger TEXT NOT NULL,
     message TEXT NOT NULL,
     fields TEXT NOT NULL,
+    line BLOB CHECK (length(line) = 16),
     PRIMARY KEY (job_id, number)
 ) WITHOUT ROWID;
+
+CREATE UNIQUE INDEX holdfast_log_line ON holdfast_log (job_id, line) WHERE line IS NOT NULL;
 
 CREATE TABLE holdfast_meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -312,6 +317,12 @@ CREATE TABLE holdfast_unique_key (
 ) WITHOUT ROWID;
 
 CREATE INDEX holdfast_unique_key_job ON holdfast_unique_key (job_id);
+
+CREATE TABLE holdfast_waiting_key (
+    lane INTEGER NOT NULL,
+    entry INTEGER NOT NULL,
+    PRIMARY KEY (lane, entry)
+) WITHOUT ROWID;
 
 CREATE TABLE holdfast_worker (
     id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),

@@ -105,7 +105,7 @@ def _settle_each(writing: Writing, settlements: Sequence[Settlement]) -> list[Se
     for (job_id, token), settlement in zip(keys, settlements, strict=True):
         held = leases.get(job_id)
         if held is None or held.token != token:
-            repeated = settled.get(job_id) == token or _settled_before(writing, job_id, token)
+            repeated = settled.get(job_id) == token or _settled_before(writing, job_id, token) is not None
             answers.append(Settled.REPEATED if repeated else Settled.STALE)
             continue
         answer = Settled.LATE if held.expires_at <= writing.now else Settled.APPLIED
@@ -138,14 +138,14 @@ def _leases(writing: Writing, ids: Sequence[bytes]) -> dict[bytes, _Row]:
     }
 
 
-def settled(writing: Writing, lease: Lease) -> bool:
-    """Tell whether its holder has settled an attempt; see the port. A write, so that it comes after whoever has it in hand."""
+def settled(writing: Writing, lease: Lease) -> Event | None:
+    """Tell how its holder has settled an attempt; see the port. A write, so that it comes after whoever has it in hand."""
     return _settled_before(writing, lease.job_id.bytes, lease.token.bytes)
 
 
-def _settled_before(writing: Writing, job_id: bytes, token: bytes) -> bool:
-    values = (job_id, token, job_id, token)
-    return writing.connection.execute(sql("settle.settled_before"), values).fetchone() is not None
+def _settled_before(writing: Writing, job_id: bytes, token: bytes) -> Event | None:
+    found = writing.connection.execute(sql("settle.settled_before"), (job_id, token, job_id, token)).fetchone()
+    return None if found is None else Event(found[0])
 
 
 def _settle_one(writing: Writing, held: _Row, write: Write, signal: str | None) -> None:

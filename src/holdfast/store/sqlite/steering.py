@@ -8,37 +8,40 @@ from holdfast.core.outcome import CANCELED, Error
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State, legal
 from holdfast.core.text import clean
-from holdfast.store.port import TEXT_LIMIT, Action, Answer, audit_line
+from holdfast.store.port import TEXT_LIMIT, Action, Answer, audit_line, cancel_line
 from holdfast.store.sqlite._sql import sql
-from holdfast.store.sqlite.access import audit, audit_batch
+from holdfast.store.sqlite.access import audit, audit_batch, write_line
 from holdfast.store.sqlite.moving import key_holder, locate, move
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from holdfast.store.sqlite.moving import Held, Standing
+    from holdfast.store.sqlite.moving import Standing
     from holdfast.store.sqlite.writing import Writing
 
 
 def cancel(writing: Writing, job_ids: Sequence[UUID], by: str, reason: str) -> list[Answer]:
     """End waiting jobs as canceled; ask running ones to stop; see the port."""
-    answers = [_cancel_one(writing, job_id, by, reason) for job_id in job_ids]
-    return audit_batch(writing, Action.CANCEL, job_ids, answers, by=by, reason=reason)
+    answers, before = [], 0
+    for job_id in job_ids:
+        job = locate(writing, job_id.bytes)
+        if job is None or job.held is None:
+            answers.append(_end(writing, job, Event.CANCEL, by, error=Error(CANCELED, reason)))
+            continue
+        answers.append(Answer.REQUESTED)
+        if job.held.cancel_requested:
+            before += 1
+        else:
+            _ask_to_stop(writing, job, by, reason)
+    if (line := cancel_line(job_ids, by=by, reason=reason, answers=answers, before=before)) is not None:
+        write_line(writing, line)
+    return answers
 
 
-def _cancel_one(writing: Writing, job_id: UUID, by: str, reason: str) -> Answer:
-    job = locate(writing, job_id.bytes)
-    if job is not None and job.held is not None:
-        return _ask_to_stop(writing, job, job.held, by, reason)
-    return _end(writing, job, Event.CANCEL, by, error=Error(CANCELED, reason))
-
-
-def _ask_to_stop(writing: Writing, job: Standing, held: Held, by: str, reason: str) -> Answer:
-    if not held.cancel_requested:
-        writing.connection.execute(sql("cancel.request"), (clean(reason, TEXT_LIMIT), job.job_id))
-        writing.log(job.job_id, Event.CANCEL, State.RUNNING, job.attempt, by, reason=reason)
-    return Answer.REQUESTED
+def _ask_to_stop(writing: Writing, job: Standing, by: str, reason: str) -> None:
+    writing.connection.execute(sql("cancel.request"), (clean(reason, TEXT_LIMIT), job.job_id))
+    writing.log(job.job_id, Event.CANCEL, State.RUNNING, job.attempt, by, reason=reason)
 
 
 def complete(writing: Writing, results: Mapping[UUID, str], by: str) -> list[Answer]:

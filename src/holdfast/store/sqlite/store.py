@@ -6,11 +6,11 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from holdfast.core.fairness import Shares
+from holdfast.core.lease import Taken
 from holdfast.core.numbers import check_seconds
 from holdfast.core.text import checked_name, flaw
 from holdfast.errors import BadJob, StoreUnavailable
-from holdfast.store.port import names_a_key, patience_here
+from holdfast.store.port import SEARCH_LIMIT, check_rotation, names_a_key, patience_here
 from holdfast.store.sqlite import (
     access,
     chaining,
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from holdfast.core.environment import Environment, Runner
     from holdfast.core.figures import Figure
     from holdfast.core.job import NewJob
-    from holdfast.core.lease import Extended, Lease, Taken
+    from holdfast.core.lease import Extended, Lease
     from holdfast.core.limits import LimitName, LimitRule
     from holdfast.core.outcome import Error
+    from holdfast.core.states import Event
     from holdfast.store.port import (
         Action,
         Answer,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         QueueView,
         Reaped,
         Retention,
+        RunningView,
         Schedule,
         ScheduleView,
         Settled,
@@ -98,7 +100,6 @@ T = TypeVar("T")
 
 BUSY_TIMEOUT: Final = 2 * LONGEST
 """Seconds: a handler's transaction that takes all the time it may is no outage."""
-SEARCH_LIMIT: Final = 5_000
 
 
 class _Open(NamedTuple):
@@ -145,8 +146,7 @@ class SqliteStore:
         self._process: int | None = None
         self._opening = asyncio.Lock()
         self._open: _Open | None = None
-        self._turn = 0
-        self._shares = Shares()
+        self._account = claiming.Account(environment.lot)
         self._transactions: set[SqliteTransaction] = set()
         self._next_transaction = asyncio.Lock()
 
@@ -247,11 +247,14 @@ class SqliteStore:
 
     async def claim(self, request: ClaimRequest) -> Taken:
         """Take ready jobs and receive leases. Every claim looks for itself, whether or not asked to."""
-        return await self._write(lambda writing: claiming.claim(writing, request, self._next_turn, self._shares))
-
-    def _next_turn(self) -> int:
-        turn, self._turn = self._turn, self._turn + 1
-        return turn
+        claim, taken = claiming.Claim(request, self._account), Taken()
+        while not claim.over:
+            step = await self._write(claim.step)
+            if step.again is not None:
+                taken.held_back(step.again)
+            taken.weights = step.weights
+            taken += step
+        return taken
 
     async def holding(self, worker: UUID) -> list[Lease]:
         """Return every lease this worker holds."""
@@ -289,8 +292,8 @@ class SqliteStore:
         """End attempts."""
         return await self._write(lambda writing: settling.settle(writing, settlements))
 
-    async def settled(self, lease: Lease) -> bool:
-        """Tell whether its holder has settled an attempt, once nobody else writes."""
+    async def settled(self, lease: Lease) -> Event | None:
+        """Tell how its holder has settled an attempt, once nobody else writes."""
         return await self._write(lambda writing: settling.settled(writing, lease))
 
     async def blockers(self, job_id: UUID) -> list[BlockerView]:
@@ -440,18 +443,19 @@ class SqliteStore:
         """Keep a key."""
         await self._write(lambda writing: access.add_key(writing, key, by))
 
-    async def key(self, key_id: str) -> Key | None:
-        """Return the key of this id."""
-        return await self._read(lambda connection: access.key(connection, key_id)) if names_a_key(key_id) else None
-
-    async def keys(self) -> list[Key]:
-        """Return all keys, newest first."""
-        return await self._read(access.keys)
+    async def keys(self, ids: Sequence[str] | None = None) -> list[Key]:
+        """Return all keys or those of these ids, newest first."""
+        return await self._read(lambda connection: access.keys(connection, ids))
 
     async def expire_key(self, key_id: str, within: float, *, by: str = "") -> bool:
         """Have a key end within so many seconds, sooner where it would anyway."""
         check_seconds(within, "within", least=0.0)
         return names_a_key(key_id) and await self._write(lambda writing: access.expire_key(writing, key_id, within, by))
+
+    async def rotate_key(self, key_id: str, new: Key, within: float, *, by: str = "") -> bool:
+        """Keep a key in the place of another, which ends a while later."""
+        check_rotation(key_id, new, within)
+        return names_a_key(key_id) and await self._write(lambda writing: access.rotate_key(writing, key_id, new, within, by))
 
     async def revoke_key(self, key_id: str, *, by: str = "") -> bool:
         """End a key at once."""
@@ -483,9 +487,9 @@ class SqliteStore:
         """Return the figures of this grain, oldest first, from the one on that `since` falls into."""
         return await self._read(lambda connection: figuring.figures(connection, grain, since, whole=whole))
 
-    async def failures(self, *, since: datetime, limit: int) -> list[FailureView]:
+    async def failures(self, *, since: datetime, limit: int, after: FailureView | None = None) -> list[FailureView]:
         """Return attempts that ended badly since then, newest first."""
-        return await self._read(lambda connection: figuring.failures(connection, since, limit))
+        return await self._read(lambda connection: figuring.failures(connection, since, limit, after))
 
     # schedules
 
@@ -530,6 +534,10 @@ class SqliteStore:
         """Return chains newest first, as of one moment, from the cursor on."""
         searched = self._search_limit
         return await self._read(lambda connection: chaining.find_chains(connection, where, limit, after, searched=searched))
+
+    async def running(self, *, limit: int, queues: frozenset[str] | None = None) -> RunningView:
+        """Return the running jobs that a person should see first."""
+        return await self._read(lambda connection: looking.running(connection, limit, queues, self._now()))
 
     async def attempts(self, job_id: UUID) -> list[AttemptView]:
         """Return every claim of a job, oldest first."""

@@ -98,7 +98,8 @@
       const { signal } = this.stopping;
       const { name, size: bytes, lastModified: modified } = this.file;
       const begun = await insist(() => send("POST", drop.dataset.begin, JSON.stringify({ name, size: bytes, modified }), { signal }), signal, (text) => this.tell(text));
-      document.querySelector(`[data-upload="${CSS.escape(begun.id)}"]`)?.remove();
+      if (begun.id) document.querySelector(`[data-upload="${CSS.escape(begun.id)}"]`)?.remove();
+      if (begun.video) return this.finish(begun.video);
       const have = new Set(begun.have);
       const missing = [];
       this.sent = new Map();
@@ -122,7 +123,7 @@
       }
       this.tell("all of it is there; making a title of it");
       const done = await insist(() => send("POST", `${base}/complete`, "", { signal }), signal, (text) => this.tell(text));
-      this.finish(done.video);
+      return this.finish(done.video);
     }
 
     async part(base, number, blob) {

@@ -54,6 +54,8 @@
   });
 
   // ---- ages ----------------------------------------------------------------------------------------------------------
+  // Times on a page are the store's, and this machine's clock may be hours off: what counts is how far.
+  const skew = Number(document.body.dataset.now) - Date.now();
   function age(seconds) {
     if (seconds < 1) return `${Math.round(seconds * 1000)}ms`;
     if (seconds < 10) return `${Number(seconds.toFixed(1))}s`;
@@ -69,7 +71,7 @@
     if (document.hidden || paused) return;
     for (const time of all("#main time[title]")) {
       const text = time.textContent;
-      const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
+      const seconds = (Date.now() + skew - Date.parse(time.dateTime)) / 1000;
       if (Math.abs(seconds) > 86400 * 2) continue;
       if (text.startsWith("in ") && seconds < -1) time.textContent = `in ${age(-seconds)}`;
       else if (text.endsWith(" ago") && seconds >= 1) time.textContent = `${age(seconds)} ago`;
@@ -137,12 +139,12 @@
       {
         width: element.clientWidth || 320,
         height: 140,
-        padding: [8, 8, 0, 0],
+        padding: [8, 22, 0, 0], // on the right, for half of a label that stands at the end of the axis
         cursor: { y: false, drag: { x: false, y: false } },
         scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
         axes: [
           { ...axis, size: 24, space: 70, values: [[86400, "{MMM} {D}"], [3600, "{HH}:{mm}"], [60, "{HH}:{mm}"], [1, "{HH}:{mm}:{ss}"]].map(([step, form]) => [step, form, null, null, null, null, null, null, 0]) },
-          { ...axis, size: 46, space: 34, values: (_, values) => values.map(say) },
+          { ...axis, size: 46, space: 34, values: (_, values) => values.map((value) => (value ? say(value) : "0")) },
         ],
         series: [
           { value: (_, value) => (value == null ? "–" : new Date(value * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })) },
@@ -152,7 +154,8 @@
             width: 1.75,
             spanGaps: true,
             points: { show: (plot, index) => plot.data[index].filter((value) => value != null).length < 2, size: 5 },
-            value: (_, value) => say(value),
+            // Where nothing is pointed at, what it was last: a dash would look like none.
+            value: (plot, value, index, point) => say(point == null ? plot.data[index].findLast((one) => one != null) : value),
           })),
         ],
       },

@@ -66,7 +66,7 @@ CREATE TABLE limits (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX limits_wide ON limits (kind, name) WHERE kind <> 'key';
 CREATE INDEX limits_key ON limits (name, key) WHERE kind = 'key';
-CREATE INDEX limits_chosen ON limits (id) WHERE kind = 'key' AND key IS NOT NULL AND override IS NOT NULL;
+CREATE INDEX limits_chosen ON limits (id) WHERE override IS NOT NULL;
 
 -- Who runs under a limit. A row counts while the lease of that attempt exists, and is forgotten by who claims next.
 CREATE TABLE permit (
@@ -93,6 +93,7 @@ CREATE TABLE lane (
 CREATE INDEX lane_id ON lane (id, entry);
 CREATE INDEX lane_awake ON lane (entry) WHERE NOT resting;
 CREATE INDEX lane_keyed ON lane (entry) WHERE keyed;
+CREATE INDEX lane_turns ON lane (id, entry) WHERE keyed AND NOT resting;
 CREATE INDEX lane_queue ON lane (queue) WHERE NOT keyed;
 CREATE INDEX lane_task ON lane (task) WHERE NOT keyed;
 
@@ -279,8 +280,10 @@ CREATE TABLE log (
     logger text NOT NULL,
     message text NOT NULL,
     fields text NOT NULL,
+    line uuid, -- what its writer calls it: one that is sent again is there once
     PRIMARY KEY (job_id, no)
 );
+CREATE UNIQUE INDEX log_line ON log (job_id, line) WHERE line IS NOT NULL;
 
 CREATE TABLE progress (
     job_id uuid PRIMARY KEY,

@@ -19,8 +19,9 @@ BEGIN
             EXIT WHEN t.state IS DISTINCT FROM 'running';
             SELECT l.attempt, l.cancel INTO held FROM lease l WHERE l.job_id = j.id FOR NO KEY UPDATE;
             CONTINUE WHEN NOT FOUND;  -- settled in between: it stands elsewhere now
-            answer := 'requested';
+            answer := 'requested before';
             IF held.cancel IS NULL THEN
+                answer := 'requested';
                 UPDATE lease l SET cancel = p_message WHERE l.job_id = j.id;
                 INSERT INTO event (job_id, at, attempt, event, state, actor, detail)
                 VALUES (j.id, v_now, held.attempt, 'cancel', 'running', p_actor, p_message);

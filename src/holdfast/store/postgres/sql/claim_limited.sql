@@ -1,11 +1,15 @@
 -- Takes ready jobs from lanes that limits hold for, in their order and no more than its quota from each before the others were asked; what is
--- left then is anybody's. Answers as claim.sql does; besides, for each lane that may have more, a row with nothing but its entry and (lease_seconds) in
--- how many seconds it is worth asking again, where a limit holds its jobs back.
+-- left then is anybody's. Answers as claim.sql does; besides, one row that names the lanes that may have more (places) and (agains) in how many seconds it
+-- is worth asking again, where a limit holds their jobs back. One row for all: as many as there are lanes took longer to send and read than the jobs.
 --
--- A limit is counted and taken from under the lock of its row, in order of ids, so that claimers take turns on it and no count is ever stale. To lock no
--- limit in vain, which would have all claimers stand in one line, each is looked at first without a lock: most are full. One that gets room after
--- that look is told of by who made the room. Limits of a lane: those of its queue and task, and of its key, which has a row from its first claim on.
--- A fifo lane (p_tasks) is alone in its call.
+-- A limit is counted and taken from under the lock of its row, so that claimers take turns on it and no count is ever stale. To lock no limit in vain,
+-- which would have all claimers stand in one line, each is looked at first without a lock: most are full. One that gets room after that look is told
+-- of by who made the room. Limits of a lane: those of its queue and task, and of its key, which has a row from its first claim on. A fifo lane
+-- (p_tasks) is alone in its call.
+--
+-- Of keys no more are locked than this claim has use for, and those that another claimer has in hand are left to him while there are others: then many
+-- claimers are in as many keys at once. Only who gets none waits, so that a claim that brings nothing has seen why. Nobody waits in a circle: limits
+-- of queues and tasks come before those of keys, each in order of ids.
 CREATE OR REPLACE FUNCTION {schema}.claim_limited(
     p_worker int, p_lanes bigint[], p_marks bigint[], p_fronts bigint[], p_quotas int[], p_queues bigint[], p_of_tasks bigint[], p_scopes bigint[],
     p_keys bigint[], p_scope_names text[], p_key_names text[], p_limit int, p_tasks text[]
@@ -14,7 +18,7 @@ RETURNS TABLE (
     entry bigint, task text, queue text, priority smallint, attempt int, failures int, policy text, lease_seconds float8,
     claimed_at timestamptz, expires_at timestamptz, last_ready_at timestamptz,
     places bigint[], ids uuid[], tokens uuid[], args text[], created_ats timestamptz[],
-    chains uuid[], traces text[], overdue boolean[], blockers int[], ready_ats timestamptz[]
+    chains uuid[], traces text[], overdue boolean[], blockers int[], ready_ats timestamptz[], agains float8[]
 )
 LANGUAGE plpgsql VOLATILE {hot}
 AS $$
@@ -24,14 +28,23 @@ DECLARE
     v_all bigint[];
     v_of_scope bigint[];
     v_ids bigint[];                -- of limits that say something, with what they leave
-    v_scopes bigint[];
     v_rates float8[];
     v_sizes float8[];
-    v_free bigint[];               -- NULL: as many as there are
+    v_room bigint[];               -- as first seen, without a lock; NULL: as many as there are
+    v_free bigint[];               -- of those that are locked; what others have in hand counts as full
     v_tokens float8[];
     v_spent boolean[];
-    v_lock bigint[];
-    v_mine int[];                  -- the limits of one lane, as places in v_ids
+    v_seen timestamptz[];
+    v_ruling record;
+    v_candidates bigint[] := '{{}}';  -- keys with room, in the order of their lanes
+    v_wanted bigint := 0;
+    v_needed int := 0;
+    v_lock bigint[] := '{{}}';
+    v_locked bigint[];
+    v_of_queue int[];              -- the limits of each lane, as places in v_ids
+    v_of_task int[];
+    v_of_key int[];
+    v_mine int[];                  -- those of one lane
     v_left int := p_limit;
     v_had int[] := array_fill(0, ARRAY[cardinality(p_lanes)]);
     v_more boolean[] := array_fill(true, ARRAY[cardinality(p_lanes)]);
@@ -47,7 +60,8 @@ DECLARE
     v_wait float8;
     v_took int;
     m int;
-    v_tidies boolean;
+    v_dirty bigint[] := '{{}}';      -- limits with permits to be forgotten
+    v_firsts bigint[] := '{{}}';
 BEGIN
     {read_committed}
     IF EXISTS (SELECT FROM worker w WHERE w.no = p_worker AND w.disabled_at IS NOT NULL) THEN
@@ -64,35 +78,68 @@ BEGIN
         ) u WHERE u.id IS NOT NULL
     ) u;
 
-    -- what is not full as of now, with all that is over it: those are locked
-    SELECT array_agg(r.id), array_agg(coalesce(r.most - r.running, 1) > 0 AND (r.rate IS NULL OR r.tokens > 0)) INTO v_ids, v_spent
+    -- what is not full as of now, with all that is over it
+    SELECT coalesce(array_agg(r.id), '{{}}'), array_agg(r.rate), array_agg(r.size), array_agg(r.tokens), array_agg(0), array_agg(false), array_agg(r.seen_at),
+        array_agg(CASE WHEN r.rate IS NOT NULL AND r.tokens <= 0 THEN 0 ELSE r.most - r.running END)
+    INTO v_ids, v_rates, v_sizes, v_tokens, v_free, v_spent, v_seen, v_room
     FROM rulings(v_all, v_of_scope, false) r;
-    IF v_ids IS NOT NULL THEN
-        v_lock := ARRAY(
-            SELECT DISTINCT x.id FROM (
-                SELECT unnest(ARRAY[q.queue, q.of_task, q.key]) AS id
-                FROM unnest(p_queues, p_of_tasks, p_keys) AS q(queue, of_task, key)
-                WHERE coalesce(v_spent[array_position(v_ids, q.queue)], true) AND coalesce(v_spent[array_position(v_ids, q.of_task)], true)
-                    AND coalesce(v_spent[array_position(v_ids, q.key)], true)
-            ) x WHERE x.id = ANY (v_ids) ORDER BY x.id
-        );
+    IF v_ids <> '{{}}' THEN
+        SELECT array_agg(array_position(v_ids, u.queue)), array_agg(array_position(v_ids, u.task)), array_agg(array_position(v_ids, u.key))
+        INTO v_of_queue, v_of_task, v_of_key FROM unnest(p_queues, p_of_tasks, p_keys) AS u(queue, task, key);
+        FOR i IN 1 .. cardinality(p_lanes) LOOP
+            v_take := least(p_quotas[i], v_room[v_of_queue[i]], v_room[v_of_task[i]], v_room[v_of_key[i]]);  -- of which NULL is no bound
+            CONTINUE WHEN v_take <= 0;
+            IF v_of_queue[i] IS NOT NULL OR v_of_task[i] IS NOT NULL THEN
+                v_lock := v_lock || p_queues[i] || p_of_tasks[i];
+            END IF;
+            CONTINUE WHEN v_of_key[i] IS NULL OR p_keys[i] = ANY (v_candidates);
+            v_candidates := v_candidates || p_keys[i];
+            IF v_wanted < p_limit THEN
+                v_wanted := v_wanted + v_take;
+                v_needed := v_needed + 1;
+            END IF;
+        END LOOP;
         -- keys that are claimed from for the first time, or were forgotten, before anything is locked
-        INSERT INTO limits (id, kind, name, key)
-        SELECT k.id, 'key', k.scope, k.key FROM unnest(p_keys, p_scope_names, p_key_names) AS k(id, scope, key)
-        WHERE k.id = ANY (v_lock) AND NOT EXISTS (SELECT FROM limits l WHERE l.id = k.id OFFSET 0)
-        ORDER BY k.id
-        ON CONFLICT (id) DO NOTHING;
-        v_lock := ARRAY(SELECT l.id FROM limits l WHERE l.id = ANY (v_lock) ORDER BY l.id FOR UPDATE);
-        -- one that went meanwhile, because it was cleared or its key forgotten, is not among them: it is asked again next time
-        -- counted anew: who had the locks before has committed. What was full is left as it is, and counts as full
-        SELECT array_agg(r.id), array_agg(r.rate), array_agg(r.size), array_agg(r.tokens), array_agg(false), bool_or(r.dead > 16),
-            array_agg(CASE WHEN r.id <> ALL (v_lock) THEN 0 ELSE r.most - r.running END)
-        INTO v_ids, v_rates, v_sizes, v_tokens, v_spent, v_tidies, v_free
-        FROM rulings(v_all, v_of_scope, false) r;
-        v_ids := coalesce(v_ids, '{{}}');
-    ELSE
-        v_ids := '{{}}';
+        IF (SELECT count(*) FROM limits l WHERE l.id = ANY (v_candidates)) < cardinality(v_candidates) THEN
+            INSERT INTO limits (id, kind, name, key)
+            SELECT k.id, 'key', k.scope, k.key FROM unnest(p_keys, p_scope_names, p_key_names) AS k(id, scope, key)
+            WHERE k.id = ANY (v_candidates) AND NOT EXISTS (SELECT FROM limits l WHERE l.id = k.id OFFSET 0)
+            ORDER BY k.id
+            ON CONFLICT (id) DO NOTHING;
+        END IF;
+        IF v_lock <> '{{}}' THEN
+            v_lock := ARRAY(SELECT l.id FROM limits l WHERE l.id = ANY (v_lock) AND l.id = ANY (v_ids) ORDER BY l.id FOR UPDATE);
+        END IF;
+        v_locked := ARRAY(
+            SELECT l.id FROM unnest(v_candidates) AS c(id)
+            CROSS JOIN LATERAL (SELECT limits.id FROM limits WHERE limits.id = c.id FOR UPDATE SKIP LOCKED) l
+            LIMIT v_needed
+        );
+        IF v_locked = '{{}}' AND v_needed > 0 THEN
+            v_locked := ARRAY(SELECT l.id FROM limits l WHERE l.id = ANY (v_candidates[1:v_needed]) ORDER BY l.id FOR UPDATE);
+        END IF;
+        v_lock := v_lock || v_locked;
+        -- Counted anew, for who had the locks before has committed, and looked for anew among those that said nothing. All others count as full, also one
+        -- that went meanwhile, because it was cleared or its key forgotten: it is asked again next time.
+        SELECT array_agg(a.id), array_agg(a.scope) INTO v_all, v_of_scope
+        FROM unnest(v_all, v_of_scope) AS a(id, scope) WHERE a.id = ANY (v_lock) OR a.id <> ALL (v_ids);
+        FOR v_ruling IN SELECT * FROM rulings(v_all, v_of_scope, false) LOOP
+            m := coalesce(array_position(v_ids, v_ruling.id), cardinality(v_ids) + 1);
+            v_ids[m] := v_ruling.id;
+            v_rates[m] := v_ruling.rate;
+            v_sizes[m] := v_ruling.size;
+            v_tokens[m] := v_ruling.tokens;
+            v_seen[m] := v_ruling.seen_at;
+            v_free[m] := CASE WHEN v_ruling.id = ANY (v_lock) THEN v_ruling.most - v_ruling.running ELSE 0 END;
+            IF v_ruling.dead > 3 AND v_ruling.id = ANY (v_lock) THEN
+                v_dirty := v_dirty || v_ruling.id;
+                v_firsts := v_firsts || v_ruling.first;
+            END IF;
+        END LOOP;
     END IF;
+    -- once more: one that said nothing at first may have joined
+    SELECT array_agg(array_position(v_ids, u.queue)), array_agg(array_position(v_ids, u.task)), array_agg(array_position(v_ids, u.key))
+    INTO v_of_queue, v_of_task, v_of_key FROM unnest(p_queues, p_of_tasks, p_keys) AS u(queue, task, key);
 
     FOR pass IN 1 .. 2 LOOP
         FOR i IN 1 .. cardinality(p_lanes) LOOP
@@ -102,18 +149,16 @@ BEGIN
                 v_more[i] := false;
                 CONTINUE;
             END IF;
-            v_mine := ARRAY(SELECT p FROM unnest(ARRAY[array_position(v_ids, p_queues[i]), array_position(v_ids, p_of_tasks[i]),
-                array_position(v_ids, p_keys[i])]) AS p WHERE p IS NOT NULL);
             v_take := CASE WHEN pass = 1 THEN least(v_left, p_quotas[i] - v_had[i]) ELSE v_left END;
             CONTINUE WHEN v_take <= 0;
-            FOREACH m IN ARRAY v_mine LOOP
-                v_take := least(v_take, coalesce(v_free[m], v_take));
-            END LOOP;
+            v_take := least(v_take, v_free[v_of_queue[i]], v_free[v_of_task[i]], v_free[v_of_key[i]]);
+            v_mine := array_remove(ARRAY[v_of_queue[i], v_of_task[i], v_of_key[i]], NULL);
             IF v_take <= 0 THEN
                 FOREACH m IN ARRAY v_mine LOOP
                     CONTINUE WHEN coalesce(v_free[m], 1) > 0;
-                    v_wait := CASE WHEN v_rates[m] IS NOT NULL AND v_tokens[m] <= 0
-                        THEN (least(v_sizes[m], 1) - v_tokens[m]) / v_rates[m] ELSE {again} END;
+                    v_wait := CASE WHEN v_rates[m] IS NOT NULL AND v_tokens[m] <= 0 THEN (least(v_sizes[m], 1) - v_tokens[m]) / v_rates[m]
+                        WHEN coalesce(v_room[m], 1) > 0 AND v_ids[m] <> ALL (v_lock) THEN {in_hand}  -- it had room, and somebody else has it in hand
+                        ELSE {again} END;
                     v_again[i] := greatest(coalesce(v_again[i], 0), v_wait);
                 END LOOP;
                 CONTINUE;
@@ -175,25 +220,22 @@ BEGIN
         END LOOP;
     END LOOP;
 
-    RETURN QUERY
-    SELECT u.lane, NULL::text, NULL::text, NULL::smallint, NULL::int, NULL::int, NULL::text, u.again, NULL::timestamptz, NULL::timestamptz,
-        NULL::timestamptz, NULL::bigint[], NULL::uuid[], NULL::uuid[], NULL::text[], NULL::timestamptz[], NULL::uuid[], NULL::text[], NULL::boolean[],
-        NULL::int[], NULL::timestamptz[]
-    FROM unnest(p_lanes, v_more, v_again) AS u(lane, more, again) WHERE u.more;
+    SELECT array_agg(u.lane), array_agg(u.again) INTO places, agains FROM unnest(p_lanes, v_more, v_again) AS u(lane, more, again) WHERE u.more;
+    RETURN NEXT;
     IF v_tids = '{{}}' THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM claim(p_worker, NULL, NULL, 0, NULL, v_tids);
+    RETURN QUERY SELECT *, NULL::float8[] FROM claim(p_worker, NULL, NULL, 0, NULL, v_tids);
     INSERT INTO permit (limit_id, no, job_id, attempt)
     SELECT u.limit_id, l.no, l.job_id, l.attempt
     FROM unnest(v_permit_limits, v_permit_jobs) AS u(limit_id, job_id)
     CROSS JOIN LATERAL (SELECT * FROM lease WHERE lease.job_id = u.job_id LIMIT 1) l;
     IF true = ANY (v_spent) THEN
-        UPDATE limits l SET tokens = u.tokens, filled_at = clock_timestamp()
-        FROM unnest(v_ids, v_tokens, v_spent) AS u(id, tokens, spent) WHERE l.id = u.id AND u.spent AND l.id = ANY (v_ids);
+        UPDATE limits l SET tokens = u.tokens, filled_at = u.seen_at
+        FROM unnest(v_ids, v_tokens, v_spent, v_seen) AS u(id, tokens, spent, seen_at) WHERE l.id = u.id AND u.spent AND l.id = ANY (v_ids);
     END IF;
-    IF v_tidies THEN
-        PERFORM tidy_permits(v_lock);
+    IF v_dirty <> '{{}}' THEN
+        PERFORM tidy_permits(v_dirty, v_firsts);
     END IF;
 END
 $$;

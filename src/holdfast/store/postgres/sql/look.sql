@@ -1,7 +1,6 @@
--- A plain, non-locking look at every lane: its first visible row from the base on, and the first of its front.
+-- A plain, non-locking look at every lane that belongs to no key (look_keys.sql): its first visible row from the base on, and the first of its front.
 -- One row per (lane, task); the snapshot's bounds let the caller move its marks (decision 0002).
 --
--- Lanes of keys in which nothing waits rest, and are not looked at (rest.sql).
 -- The retries of a lane are a lane like others, known from the first retry on.
 -- The places of a front are old ones, in no order of time: so fronts are read by the number drawn when a row entered.
 CREATE OR REPLACE FUNCTION {schema}.look(p_lanes bigint[], p_bases bigint[], p_fronts bigint)
@@ -16,11 +15,12 @@ AS $$
         FROM ready r WHERE r.lane < 0 AND r.entered >= p_fronts GROUP BY r.lane
     ), wide AS MATERIALIZED (
         SELECT t.kind, t.name FROM limits t WHERE t.kind <> 'key'
+            AND (t.declared IS NOT NULL OR t.override::json ->> 'weight' IS NULL OR coalesce(t.override::json ->> 'most', t.override::json ->> 'rate') IS NOT NULL)
     )
     SELECT l.entry, l.queue, l.task, l.priority, l.requires, l.fifo,
-        l.keyed OR l.queue IN (SELECT name FROM wide WHERE kind = 'queue') OR l.task IN (SELECT name FROM wide WHERE kind = 'task'), h.place, h.ready_at, f.place, f.ready_at, f.entered
+        l.queue IN (SELECT name FROM wide WHERE kind = 'queue') OR l.task IN (SELECT name FROM wide WHERE kind = 'task'), h.place, h.ready_at, f.place, f.ready_at, f.entered
     FROM (
-        SELECT DISTINCT entry, queue, task, priority, requires, keyed, id <> entry & ~1::bigint AND NOT keyed AS fifo FROM lane WHERE NOT resting
+        SELECT DISTINCT entry, queue, task, priority, requires, id <> entry & ~1::bigint AS fifo FROM lane WHERE NOT keyed
     ) l
     LEFT JOIN unnest(p_lanes, p_bases) AS b(entry, base) ON b.entry = l.entry
     LEFT JOIN LATERAL (

@@ -33,7 +33,7 @@ BEGIN
     ), counted AS (
         INSERT INTO tally (lane, scheduled, ready) SELECT m.lane, -count(*), count(*) FROM moved m GROUP BY m.lane
     )
-    SELECT m.queue, count(*), max(m.run_at), array_agg(m.lane) FILTER (WHERE m.failures > 0), array_agg(m.entry) FILTER (WHERE m.entry <> m.lane)
+    SELECT m.queue, count(*), max(m.run_at), array_agg(m.lane) FILTER (WHERE m.failures > 0), array_agg(line_of(m.entry, m.lane, m.failures)) FILTER (WHERE m.entry <> m.lane)
     FROM moved m GROUP BY m.queue
     LOOP
         IF v_retried IS NOT NULL THEN

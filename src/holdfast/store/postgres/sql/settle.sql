@@ -29,6 +29,7 @@ DECLARE
     v_keyed uuid[];
     v_retried bigint[];
     v_returned uuid[];
+    v_returned_failures int[];
     v_returned_to bigint[];
     v_dated uuid[];
     v_repeated uuid[];
@@ -137,9 +138,10 @@ BEGIN
             array_agg(d.job_id) FILTER (WHERE d.event = 'continued'),
             array_agg(d.job_id) FILTER (WHERE d.event = 'suspended'),
             array_agg(d.lane) FILTER (WHERE d.state = 'ready' AND d.failures > 0), array_agg(d.job_id) FILTER (WHERE d.state = 'ready'),
+            array_agg(d.failures) FILTER (WHERE d.state = 'ready'),
             array_agg(d.job_id) FILTER (WHERE d.dated AND d.state NOT IN ({terminal}) AND d.event <> 'suspended'),
             array_agg(d.job_id) FILTER (WHERE d.dated AND d.event = 'suspended'), array_agg(d.job_id) FILTER (WHERE d.wins)
-        INTO v_applied, v_late, v_ended, v_keyed, v_of_chains, v_continued, v_suspended, v_retried, v_returned, v_dated, v_begun, v_overruled
+        INTO v_applied, v_late, v_ended, v_keyed, v_of_chains, v_continued, v_suspended, v_retried, v_returned, v_returned_failures, v_dated, v_begun, v_overruled
         FROM done d;
     END IF;
 
@@ -147,7 +149,12 @@ BEGIN
         PERFORM know_retries(v_retried);
     END IF;
     IF v_returned IS NOT NULL THEN
-        v_returned_to := ARRAY(SELECT j.entry FROM job j WHERE j.id = ANY (v_returned) AND j.entry <> j.lane);
+        v_returned_to := ARRAY(
+            SELECT line_of(j.entry, j.lane, r.failures)
+            FROM unnest(v_returned, v_returned_failures) AS r(id, failures)
+            CROSS JOIN LATERAL (SELECT job.entry, job.lane FROM job WHERE job.id = r.id LIMIT 1) j
+            WHERE j.entry <> j.lane
+        );
         IF v_returned_to <> '{{}}' THEN
             PERFORM rouse(v_returned_to);
         END IF;

@@ -39,7 +39,7 @@ BEGIN
             v_retried := v_retried || v_lane;
         END IF;
         IF v_entry <> v_lane THEN
-            v_entered := v_entered || v_entry;
+            v_entered := v_entered || line_of(v_entry, v_lane, v_failures);
         END IF;
         RETURN NEXT;
     END LOOP;

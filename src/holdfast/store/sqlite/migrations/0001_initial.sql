@@ -184,8 +184,11 @@ CREATE TABLE holdfast_log (
     logger TEXT NOT NULL,
     message TEXT NOT NULL,
     fields TEXT NOT NULL,
+    line BLOB CHECK (length(line) = 16),
     PRIMARY KEY (job_id, number)
 ) WITHOUT ROWID;
+-- What its writer calls a line: one that is sent again is there once.
+CREATE UNIQUE INDEX holdfast_log_line ON holdfast_log (job_id, line) WHERE line IS NOT NULL;
 
 CREATE TABLE holdfast_part (
     job_id BLOB NOT NULL,
@@ -229,6 +232,16 @@ CREATE TABLE holdfast_lane (
 );
 -- for the depth of a queue; written once in the life of a lane
 CREATE INDEX holdfast_lane_queue ON holdfast_lane (queue);
+-- lanes that belong to no key of a limit: there are few of them
+CREATE INDEX holdfast_lane_plain ON holdfast_lane (lane) WHERE lane & 2 = 0;
+
+-- The keys of limits in which something waits, or did when last asked: `lane` counts its jobs, from `entry` they are claimed. Who
+-- enters a job there writes it, who claims and finds nothing deletes it.
+CREATE TABLE holdfast_waiting_key (
+    lane INTEGER NOT NULL,
+    entry INTEGER NOT NULL,
+    PRIMARY KEY (lane, entry)
+) WITHOUT ROWID;
 
 CREATE TABLE holdfast_tally (
     lane INTEGER NOT NULL,

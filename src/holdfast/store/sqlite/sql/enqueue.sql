@@ -33,6 +33,9 @@ INSERT INTO holdfast_chain (id, step, steps) VALUES (?, ?, 1)
 INSERT INTO holdfast_ready (lane, seq, job_id, attempt, failures, ready_at)
 SELECT :lane, :first + known.value, substr(:ids, 16 * known.key + 1, 16), 0, 0, :now FROM json_each(:places) AS known
 
+-- name: waiting_key
+INSERT OR IGNORE INTO holdfast_waiting_key (lane, entry) VALUES (?, ?)
+
 -- name: scheduled
 INSERT INTO holdfast_scheduled (run_at, job_id, attempt, failures) VALUES (?, ?, 0, 0)
 

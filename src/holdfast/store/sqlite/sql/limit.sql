@@ -1,8 +1,10 @@
 -- name: any
 SELECT EXISTS (SELECT 1 FROM holdfast_limits)
 
--- name: one
-SELECT declared, override, tokens, filled_at FROM holdfast_limits WHERE id = ?
+-- name: some
+SELECT kept.id, kept.declared, kept.override, kept.tokens, kept.filled_at
+FROM json_each(?) AS known
+CROSS JOIN holdfast_limits AS kept ON kept.id = known.value
 
 -- name: running
 SELECT own.queue, own.task, entry.requires, entry.task = '', count(*)
@@ -31,6 +33,11 @@ ON CONFLICT (id) DO UPDATE SET
 SELECT kind, name, key
 FROM holdfast_limits
 WHERE declared IS NOT NULL OR override IS NOT NULL
+
+-- name: of_queues
+SELECT name, override
+FROM holdfast_limits
+WHERE kind = 'queue' AND (declared IS NOT NULL OR override IS NOT NULL) AND override IS NOT NULL
 
 -- name: shown
 SELECT declared, override, override_by, override_at, tokens, filled_at FROM holdfast_limits WHERE id = ?

@@ -6,9 +6,9 @@ FROM holdfast_lease
 WHERE job_id IN ({ids})
 
 -- name: settled_before
-SELECT 1 FROM holdfast_attempt WHERE job_id = ? AND token = ?
+SELECT event FROM holdfast_attempt WHERE job_id = ? AND token = ?
 UNION ALL
-SELECT 1 FROM holdfast_archive WHERE job_id = ? AND token = ?
+SELECT 'succeeded' FROM holdfast_archive WHERE job_id = ? AND token = ?
 LIMIT 1
 
 -- name: plain
