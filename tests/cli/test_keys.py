@@ -31,7 +31,7 @@ def kept(wanted: str) -> Key:
     """Return a key as the store has it."""
 
     async def look(store: Any) -> Any:
-        return await store.key(wanted)
+        return (await store.keys([wanted]))[0]
 
     key: Key = asyncio.run(with_store(URL, look))
     return key

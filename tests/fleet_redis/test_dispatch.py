@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from holdfast import Holdfast
 from holdfast.core.states import State
 from holdfast.errors import BadSetting
 from holdfast.notify.redis import counts as count
+from holdfast.notify.redis.line import Line
 from holdfast.runtime import heartbeat
 from holdfast.server.asgi import create_server
 from holdfast.server.settings import ServerSettings
@@ -42,6 +44,40 @@ async def test_jobs_reach_workers_in_other_processes(
         told = int(redis_server.ask(f"XLEN {here.stream}").removeprefix(":"))
         assert told >= 22, "each job was told of, and the one that was given back once more when its time had come"
         assert here.app.client().notifier.figures()[count.SENT] >= 20
+
+
+async def test_an_entry_names_the_jobs_it_tells_of_and_who_is_told_of_one_that_is_gone_says_so(
+    redis_server: RedisServer, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Holdfast(database, redis_url=redis_server.url, dispatch="redis")
+
+    @app.task()
+    async def greet() -> None: ...
+
+    async with app, await Line.open(redis_server.url, 5.0) as line:
+        held = await greet.options(delay=3600).enqueue()
+        there = [await greet.enqueue() for _ in range(3)]
+
+        async def told() -> str:
+            (streams,) = await line.call(("KEYS", "*:normal"), timeout=5.0)
+            entries = [(await line.call(("XRANGE", stream, "-", "+"), timeout=5.0))[0] for stream in streams]
+            return str(entries)
+
+        async def all_told() -> bool:
+            found = await told()
+            return all(str(handle.id) in found for handle in there)
+
+        await until(all_told, "the stream names each job that is ready")
+        assert str(held.id) not in await told(), "it is not ready"
+        for handle in there:
+            await handle.cancel()
+        with caplog.at_level(logging.DEBUG, "holdfast"):
+            async with app.worker():
+                said = await until(
+                    lambda: [record.getMessage() for record in caplog.records if "had been told of" in record.getMessage()],
+                    "a worker that claims in vain says what it was told of",
+                )
+        assert any(str(handle.id) in said[0] for handle in there)
 
 
 async def test_the_server_is_ready_but_degraded_while_redis_is_away(redis_server: RedisServer, database: str) -> None:

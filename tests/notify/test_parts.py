@@ -12,7 +12,7 @@ import pytest
 from holdfast.notify.channel import Backoff, Channel
 from holdfast.notify.hub import Hub, Mailbox
 from holdfast.notify.joining import Gathered
-from holdfast.notify.port import Hint
+from holdfast.notify.port import MOST_NAMED, Hint
 from holdfast.system import SystemEnvironment
 from tests.notify.ear import Ear
 
@@ -34,13 +34,26 @@ def test_what_was_taken_is_not_said_again() -> None:
 
 @pytest.mark.parametrize("field", Hint.__struct_fields__)
 def test_joining_keeps_whatever_a_hint_can_say(field: str) -> None:
-    values: dict[str, Any] = {"jobs": frozenset({uuid4()}), "queues": frozenset({"mail"})}
-    said = Hint(**{field: values.get(field, True)}) if field != "priority" else Hint(frozenset({"mail"}), priority=8)
+    values: dict[str, Any] = {"jobs": frozenset({uuid4()}), "priority": 8, "ready": (uuid4(),)}
+    work = {"queues": frozenset({"mail"})} if field in {"queues", "priority", "ready"} else {}
+    said = Hint(**work | ({} if field == "queues" else {field: values.get(field, True)}))
     gathered = Gathered()
     gathered.add(said)
     assert gathered
     assert gathered.take() == said
     assert not gathered
+    assert not gathered.take().ready
+
+
+def test_hints_of_thousands_of_jobs_joined_name_the_first_of_them_once() -> None:
+    ids = [uuid4() for _ in range(3 * MOST_NAMED)]
+    gathered, joined = Gathered(), Hint()
+    for at in (0, 0, 10, 20):
+        said = Hint(frozenset({"mail"}), ready=tuple(ids[at : at + 10]))
+        gathered.add(said)
+        joined |= said
+    assert gathered.take() == joined
+    assert joined.ready == tuple(ids[:MOST_NAMED])
 
 
 async def test_a_listener_whose_loop_was_closed_does_not_trouble_the_sender() -> None:

@@ -45,7 +45,7 @@ SCANS = {
 }
 """Tables a statement may read from end to end, and why."""
 
-NOT_TABLES = {"waiting", "claim", "tag", "known", "side", "retries", "oldest", "CONSTANT"}
+NOT_TABLES = {"waiting", "claim", "tag", "known", "side", "retries", "oldest", "json_each", "CONSTANT"}
 
 HOT = ("enqueue", "claim", "settle", "extend", "moving", "promote", "writing")
 """The files in which nothing may be sorted either."""

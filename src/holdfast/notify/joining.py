@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.notify.port import Hint, highest
+from holdfast.notify.port import MOST_NAMED, Hint, first_few, highest
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Gathered:
     """Hints that wait, joined as they come: a burst costs what it says, not its square. For one thread at a time."""
 
-    __slots__ = ("_anything", "_jobs", "_later", "_priority", "_queues", "_shown", "_waiters")
+    __slots__ = ("_anything", "_jobs", "_later", "_priority", "_queues", "_ready", "_shown", "_waiters")
 
     def __init__(self) -> None:
         self._queues: set[str] = set()
@@ -23,6 +23,7 @@ class Gathered:
         self._waiters = False
         self._priority: int | None = None
         self._shown = False
+        self._ready: tuple[UUID, ...] = ()
 
     def add(self, hint: Hint) -> None:
         """Keep what `hint` says."""
@@ -34,6 +35,8 @@ class Gathered:
         self._anything = self._anything or hint.anything
         self._waiters = self._waiters or hint.waiters
         self._shown = self._shown or hint.shown
+        if hint.ready and len(self._ready) < MOST_NAMED:
+            self._ready = first_few(self._ready, hint.ready)
 
     def _queued(self) -> Hint:
         return Hint(frozenset(("",)), priority=self._priority)
@@ -48,11 +51,13 @@ class Gathered:
             self._waiters,
             self._priority,
             self._shown,
+            self._ready,
         )
         self._queues.clear()
         self._jobs.clear()
         self._later = self._anything = self._waiters = self._shown = False
         self._priority = None
+        self._ready = ()
         return hint
 
     def __bool__(self) -> bool:

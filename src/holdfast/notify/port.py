@@ -12,6 +12,9 @@ from uuid import UUID
 
 import msgspec
 
+MOST_NAMED: Final = 16
+"""Jobs that a hint names at most: one may stand for thousands."""
+
 
 class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where something may have changed. Survives JSON."""
@@ -30,6 +33,9 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     """The highest priority of the jobs that have become ready, where it is not the usual one."""
     shown: bool = False
     """Something that only people look at has changed: progress, a worker. Not worth a word where words are dear."""
+    ready: tuple[UUID, ...] = ()
+    """Some of the jobs that have become ready, `MOST_NAMED` at most, where the sender knows them. For whoever looks into what
+    was told to whom: a claim takes what is due in its order, named or not."""
 
     def __or__(self, other: Hint) -> Hint:
         """Return one hint that says both."""
@@ -41,6 +47,7 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
             self.waiters or other.waiters,
             highest(self, other),
             self.shown or other.shown,
+            first_few(self.ready, other.ready),
         )
 
     def __bool__(self) -> bool:
@@ -57,6 +64,11 @@ def highest(one: Hint, other: Hint) -> int | None:
         (USUAL_PRIORITY if hint.priority is None else hint.priority for hint in (one, other) if hint.queues), default=None
     )
     return None if found == USUAL_PRIORITY else found
+
+
+def first_few(one: tuple[UUID, ...], other: tuple[UUID, ...]) -> tuple[UUID, ...]:
+    """Return the jobs that two hints name, each once, and no more than one hint may name."""
+    return tuple(dict.fromkeys(one + other))[:MOST_NAMED] if one and other else one or other
 
 
 SHOWN: Final = Hint(shown=True)

@@ -175,6 +175,8 @@ class Claimer:
             self._hinted = self._hinted and not more  # what it hinted at may be what was just taken
             if look and hinted and not taken:
                 self._counters.add(count.CONFLICTS)
+                if named := handed.hint.ready:
+                    logger.debug("a claim found nothing where it had been told of %s", ", ".join(map(str, named)))
                 # who has them in hand may die and let go of them unsaid: look once more before long
                 next_look = min(next_look, now + AGAIN * (0.5 + self._environment.random()))
             if hurry and 0 < taken < room:

@@ -48,7 +48,7 @@ LOOKS: Final = {
 """The class and the icon of a state of a video, a version or a quality."""
 MEANINGS: Final = {
     CellState.DONE: "encoded by the first who tried",
-    CellState.REDONE: "done, and not by the first attempt",
+    CellState.REDONE: "done, and begun more than once",
     CellState.RUNNING: "being encoded",
     LOST: "its worker is gone: another one goes on, or will",
     CellState.WAITING: "nobody has begun yet",

@@ -383,7 +383,7 @@ def test_a_revoked_key_is_out_within_a_second(place: Place, monkeypatch: pytest.
     client = place.log_in(key)
     assert client.get("/").status_code == 200
     place.do(place.store.revoke_key(key.split("_")[1], by="admin"))
-    monkeypatch.setattr("holdfast.server.ui.sessions.RECHECK", 0.0)
+    monkeypatch.setattr("holdfast.server.keyring.FRESH", 0.0)
     assert client.get("/").status_code == 303
 
 

@@ -112,11 +112,12 @@ class Reader:
         said = joined(entries)
         served = said.queues if self._serving.queues is None else said.queues & self._serving.queues
         if foreign := said.queues - served:
-            self._pass_on(Hint(foreign, priority=said.priority))
+            self._pass_on(Hint(foreign, priority=said.priority, ready=said.ready))
         if served or said.anything:
             self._answered.clear()
             self._handed = Handed(
-                tuple(entry.id for entry in entries), Hint(served, anything=said.anything, priority=said.priority)
+                tuple(entry.id for entry in entries),
+                Hint(served, anything=said.anything, priority=said.priority, ready=said.ready),
             )
             self._listener(self._handed.hint)
             await self._answered.wait()

@@ -1,6 +1,7 @@
 """The streams of work: one for each band of priorities, read by all workers as one group, each entry by one of them.
 
-Entries are hints, never jobs: which queues have something, said in JSON. Losing one costs time, and reading one twice a claim.
+Entries are hints, never jobs: which queues have something, and the ids of some of it, said in JSON. Losing one costs time,
+and reading one twice a claim.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Streams:
         """Return the command that puts a hint of work into the stream of its priority."""
         priority = USUAL_PRIORITY if hint.priority is None else hint.priority
         stream = next(name for name, (_, lowest) in zip(self.names, BANDS, strict=True) if priority >= lowest)
-        text = msgspec.json.encode(Hint(hint.queues, priority=hint.priority))
+        text = msgspec.json.encode(Hint(hint.queues, priority=hint.priority, ready=hint.ready))
         return ("XADD", stream, "MAXLEN", "~", LONGEST, "*", "hint", text)
 
     async def join(self, line: Line, timeout: float) -> None:
