@@ -211,13 +211,14 @@ def test_a_worker_runs_jobs_logs_json_and_stops_on_request(shop: Shop, tmp_path:
 def failing(shop: Shop, tmp_path: Path, style: str) -> tuple[str, str]:
     """Return the id of a job that logs a line and fails, and the log of its worker; the settings name another store."""
     (tmp_path / "greeter.py").write_text(FAILING.format(url=shop.url))
-    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///another.db"')
+    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///another.db"\n[workers]\nlease_timeout_seconds = 7')
     with worker(tmp_path, "greeter:app", "--log-format", style, "--name", "w9", unset="HOLDFAST_URL") as process:
         job_id = shop.enqueue(task="greet", args='{"name":"ann"}')
         ended(shop, job_id)
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=PATIENCE)
     assert "holdfast.toml:1 names the store sqlite:///another.db, but the app was given" in log
+    assert "holdfast.toml:3 says a lease of 7s, but the app was given a URL" in log
     return str(job_id), log
 
 

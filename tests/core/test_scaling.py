@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.scaling import Decision, Memory, Obstacle, Sample, Scaling, begin, decide
+from holdfast.core.scaling import Decision, Memory, Obstacle, Sample, Scaling, begin, decide, occupied
 from holdfast.errors import BadSetting
 
 SCALING = Scaling()
@@ -22,6 +22,11 @@ def seen(**fields: object) -> Sample:
 
 def decided(sample: Sample, memory: Memory | None = None, scaling: Scaling = SCALING) -> Decision:
     return decide(scaling, sample, memory or begin(scaling).memory)
+
+
+def test_what_is_fetched_ahead_takes_no_slot_and_waits() -> None:
+    assert occupied([0, 3, 4, 104], 4) == (11, 100)
+    assert occupied([], 4) == (0, 0)
 
 
 def test_it_begins_with_the_default_count() -> None:

@@ -158,6 +158,13 @@ def test_a_container_of_ours_may_do_nothing_that_it_need_not(service: str) -> No
     assert not {"privileged", "user", "cap_add"} & set(said)
 
 
+def test_no_service_without_capabilities_starts_as_root() -> None:
+    """An image that starts as root changes to its user by itself, and may not where it has lost all capabilities."""
+    for name, said in compose()["services"].items():
+        if said.get("cap_drop") == ["ALL"] and "build" not in said:
+            assert said["user"] not in {"root", "0"}, name
+
+
 def test_secrets_are_not_in_the_compose_file_and_their_absence_is_told() -> None:
     services = compose()["services"]
     for service, name in (("postgres", "POSTGRES_PASSWORD"), ("server", "HOLDFAST_ADMIN_SECRET"), ("worker", "HOLDFAST_URL")):

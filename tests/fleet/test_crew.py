@@ -101,6 +101,34 @@ def test_what_crashes_again_and_again_is_started_ever_later_and_at_last_every_ha
     assert scene.counters.snapshot()[count.CRASHED] == 9
 
 
+def test_a_machine_without_room_for_a_process_costs_no_worker_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene()
+    scene.crew.wanted = 1
+    scene.crew.keep_up()
+    refusals = 3
+
+    def refused(*of: Any, **__: Any) -> Process:
+        nonlocal refusals
+        refusals -= 1
+        if refusals >= 0:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return Process(*of)
+
+    monkeypatch.setattr("subprocess.Popen", refused)
+    scene.crew.wanted = 2
+    began = scene.world.now
+    while len(scene.crew.members) < 2:
+        scene.crew.keep_up()
+        scene.world.now += 0.25
+    assert scene.world.now - began >= FIRST_REST + 1 + 2
+    assert [member.process.poll() for member in scene.crew.members] == [None, None]
+    said = [record.getMessage() for record in caplog.records]
+    assert "a worker cannot be started: [Errno 11] Resource temporarily unavailable; it is tried again in 0.5 s" in said
+    assert scene.counters.snapshot().get(count.CRASHED, 0) == 0
+
+
 def test_crashes_are_forgotten_once_a_worker_has_lived_for_a_while() -> None:
     scene = Scene()
     scene.crew.wanted = 1

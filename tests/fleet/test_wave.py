@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from holdfast.core.limits import LimitKey, LimitKind, LimitName, LimitRule
 from holdfast.core.states import State
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from tests.fleet.conftest import Place
 
 WAVE = 2_000
@@ -38,6 +41,36 @@ async def test_a_wave_raises_the_workers_to_the_most_and_lets_them_fall_back_wit
     assert (numbers[0], max(numbers), numbers[-1]) == (1, MOST, 1)
     rises = [after > before for before, after in pairwise(numbers)]
     assert sum(one != other for one, other in pairwise(rises)) == 1, f"it rises once and falls once: {numbers}"
+
+
+async def test_a_busy_worker_that_is_let_go_finishes_what_it_runs_however_long_stopping_may_take(every_place: Place) -> None:
+    place = every_place
+    with place.manager(
+        *("--default-count", "1", "--max-count", "3", "--concurrency", "4", "--shutdown-timeout", "100ms"),
+    ):
+        gates = [place.gate(f"gate{number}") for number in range(12)]
+        ids = [(await place.enqueue(gate=gate))[0] for gate in gates]
+        await place.until_running(ids)
+        seen: dict[UUID | None, tuple[UUID, int]] = {}
+        for number, job in enumerate(await place.jobs(ids)):
+            seen.setdefault(job.worker_id, (job.id, number))
+        assert len(seen) == 3
+        stay = [job_id for job_id, _ in seen.values()]
+        for number in set(range(12)) - {number for _, number in seen.values()}:
+            place.open(f"gate{number}")
+        await place.until_all_ended([job_id for job_id in ids if job_id not in stay])
+
+        async def two_are_let_go() -> bool:
+            return (await place.decided())[-1] == 1
+
+        await place.until(two_are_let_go)
+        await asyncio.sleep(0.5)  # five times as long as a worker that is stopped would have
+        assert {job.state for job in await place.jobs(stay)} == {State.RUNNING}
+        for number in range(12):
+            place.open(f"gate{number}")
+        ended = await place.until_all_ended(stay)
+        await place.until_up(1)
+    assert {(job.state, job.attempt, job.failures) for job in ended} == {(State.SUCCEEDED, 1, 0)}
 
 
 @pytest.mark.parametrize("name", [LimitName(LimitKind.QUEUE, "default"), LimitName(LimitKind.KEY, "tenants")], ids=str)

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -59,10 +60,19 @@ def test_it_needs_no_store_and_ends_with_a_report_and_a_chart(cli: Callable[...,
     assert facts["enqueued"] == ["40 of 40 planned"]
     assert facts["ended"] == ["40"]
     assert "100.00/s asked for (steady)" in facts["rate"][0]
+    assert facts["jobs"] == ["gone with the store that was made for them; with --url they are kept there"]
     quick, bad = ([int(cell) for cell in facts[name][:6]] for name in ("quick", "bad"))
     assert quick[0] + bad[0] == 40
     assert (quick[1], bad[2]) == (quick[0], bad[0])
     assert ET.fromstring((tmp_path / "load.svg").read_text()).tag.endswith("svg")
+
+
+def test_what_it_says_lists_the_jobs_lists_them(cli: Callable[..., Done], catalog: Path, tmp_path: Path) -> None:
+    done = cli("load", catalog, "--rate", 100, "--jobs", 4, "--url", f"sqlite:///{tmp_path}/jobs.db")
+    (said,) = [row[1] for row in done.rows if row[0] == "jobs"]
+    program, *words = shlex.split(said)
+    assert program == "holdfast"
+    assert len(cli(*words).rows) == 4
 
 
 def test_json_is_the_whole_report_and_nothing_else(cli: Callable[..., Done], catalog: Path) -> None:

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.connect import connect
+from holdfast.notify.redis.line import Line
 from holdfast.store.port import JobFilter, JobView
+from tests.support.redis import RedisServer
 from tests.support.until import until
 from tests.watch.conftest import paths
 
@@ -187,3 +189,21 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(folder: Path,
     done = watch(folder, "--task", "t", "--url", f"sqlite:///{tmp_path}/jobs.db", without="watchfiles")
     assert done.returncode == 1
     assert "pip install 'holdfast[watch]'" in done.stderr
+
+
+async def test_with_an_app_workers_are_told_as_the_app_says(folder: Path, tmp_path: Path, new_postgres: str) -> None:
+    """An app that dispatches through Redis alone: nobody listens elsewhere."""
+    with RedisServer("redis") as redis_server:
+        app = APP.format(url=new_postgres).replace(
+            f"{new_postgres!r}", f"{new_postgres!r}, redis_url={redis_server.url!r}, dispatch='redis'"
+        )
+        (tmp_path / "films.py").write_text(app)
+        (folder / "a.mov").write_text("a")
+        options = ("--task", "transcode", "--app", "films:app", "--settle", "0.1s", "--once", "--arg-name", "film")
+        done = watch(folder, *options)
+        assert done.returncode == 0, done.stderr
+        job_id = done.stdout.split("\t")[0]
+        async with await Line.open(redis_server.url, 5.0) as line:
+            (streams,) = await line.call(("KEYS", "*:normal"), timeout=5.0)
+            told = [(await line.call(("XRANGE", stream, "-", "+"), timeout=5.0))[0] for stream in streams]
+        assert "media" in str(told), job_id

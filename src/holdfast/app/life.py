@@ -100,6 +100,11 @@ class Life:
         return self._adapters.url
 
     @property
+    def by_settings(self) -> bool:
+        """Whether it was given no URL, so that the settings say where it works and how long its leases are. For tools."""
+        return self._by_settings
+
+    @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
         """The declared tasks, by name."""
         return self._tasks

@@ -118,7 +118,7 @@ def load(
     else:
         from holdfast.cli.loadview import print_report  # noqa: PLC0415  not needed for --help
 
-        print_report(report)
+        print_report(report, url)
         if target is not None:
             output.note(f"the chart is in {target}")
     return output.INTERRUPTED if report.interrupted else output.OK

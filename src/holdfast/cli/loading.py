@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from holdfast.app import Holdfast
 from holdfast.cli.embedded import embedding
 from holdfast.connect import same_store, without_password
+from holdfast.core.job import DEFAULT_LEASE
+from holdfast.core.spans import span
 from holdfast.errors import BadSetting, HoldfastError
 
 if TYPE_CHECKING:
@@ -54,6 +56,17 @@ def another_store(app: Holdfast, loaded: Loaded) -> str | None:
     return (
         f"{loaded.origins['url']} names the store {without_password(configured)}, but the app was given "
         f"{without_password(app.url)} and works on that. To have the settings decide, write Holdfast() without a URL"
+    )
+
+
+def unused_lease(app: Holdfast, loaded: Loaded) -> str | None:
+    """Return a warning when the settings say a lease that the tasks of the app do not have."""
+    if loaded.settings.lease is None or app.by_settings:
+        return None
+    return (
+        f"{loaded.origins['lease']} says a lease of {span(loaded.settings.lease)}, but the app was given a URL, and its tasks "
+        f"have the lease that they say themselves, else {span(DEFAULT_LEASE)}. To have the settings decide, write Holdfast() "
+        "without a URL"
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
 from holdfast.cli.output import Column
+from holdfast.connect import without_password
 from holdfast.core.spans import span
 
 if TYPE_CHECKING:
@@ -57,8 +59,8 @@ def drawn(look: Look) -> RenderableType:
     )
 
 
-def print_report(report: Report) -> None:
-    """Print what a load came to: tables on a terminal, lines elsewhere."""
+def print_report(report: Report, url: str | None = None) -> None:
+    """Print what a load came to: tables on a terminal, lines elsewhere. `url`: of the store that has its jobs, if any has."""
     facts = [
         ("enqueued", f"{report.enqueued:,} of {report.planned:,} planned"),
         ("rate", f"{report.rate_reached:,.2f}/s reached, {report.rate_asked:,.2f}/s asked for ({report.pattern})"),
@@ -69,7 +71,7 @@ def print_report(report: Report) -> None:
         ("run", _spread(report.run)),
         ("workers", f"{report.most_workers} at most"),
         ("scaling", f"{len(report.scaling)} decision(s)"),
-        ("jobs", f"holdfast jobs ls tag:{report.tag}"),
+        ("jobs", _listing(report.tag, url)),
     ]
     if report.missing:
         facts.append(("missing", f"{report.missing:,} deleted or pruned before the report"))
@@ -88,6 +90,13 @@ def print_report(report: Report) -> None:
     output.print_table([Column(name, right=number > 0) for number, name in enumerate(columns)], rows, empty="no jobs")
     for line in report.scaling:
         print("\t".join(map(output.cell, ("scale", line.at, line.actor, line.detail))))
+
+
+def _listing(tag: str, url: str | None) -> str:
+    """Return what lists the jobs of a load."""
+    if url is None:
+        return "gone with the store that was made for them; with --url they are kept there"
+    return f"holdfast jobs ls --url {shlex.quote(without_password(url))} tag:{tag}"
 
 
 def _spread(spread: Spread) -> str:

@@ -39,7 +39,8 @@ def manager(
 
     It looks every second. More workers come when jobs wait longer than they should and the slots are taken; fewer stay when for
     a while fewer would have done. Idle ones go first, and one that runs jobs finishes them. A worker that crashes is started
-    again. Every decision with its reason: holdfast audit --action scale
+    again. Every change of the number, and what keeps it as it is, with the reason:
+    holdfast audit --action scale
 
     The first SIGTERM or Ctrl-C lets all workers finish what they run, up to --shutdown-timeout; the second aborts. All that is
     set here can stand in the [workers] table of holdfast.toml.

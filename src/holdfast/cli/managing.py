@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast.cli.embedded import embedding
-from holdfast.cli.loading import another_store
+from holdfast.cli.loading import another_store, unused_lease
 from holdfast.cli.working import set_up_logs
 from holdfast.connect import connect
 from holdfast.core.scaling import Scaling
@@ -34,7 +34,7 @@ def run_manager(app: Holdfast, loaded: Loaded, *, name: str | None = None) -> No
     settings, options = loaded.settings, _options(loaded, name)
     if (around := embedding.get()) is None or not around.keeps_logs:
         set_up_logs(level=settings.log_level, style=settings.log_format, worker=f"manager {options.name}")
-    for warning in (another_store(app, loaded), _crowded(loaded)):
+    for warning in (another_store(app, loaded), unused_lease(app, loaded), _crowded(loaded)):
         if warning is not None:
             logger.warning("%s", warning)
     # not on uvloop: the processes are started by this very thread, whose end is theirs

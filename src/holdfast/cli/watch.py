@@ -91,7 +91,7 @@ def watch(
     if not arg_name.isidentifier():
         raise Mistake(f"--arg-name: {arg_name!r} is no name of a parameter")
     _check_name(task, "--task")
-    url, make, caps = _maker(task, arg_name, queue, app, common)
+    url, tell, make, caps = _maker(task, arg_name, queue, app, common)
 
     from holdfast.watch.files import Rules  # noqa: PLC0415  not needed for --help
     from holdfast.watch.ledger import Ledger, dialect_of  # noqa: PLC0415  as above
@@ -101,7 +101,7 @@ def watch(
     rules = Rules(patterns=pattern, recursive=recursive, follow_links=follow_links)
 
     async def work(store: Store) -> int:
-        notifier = _notifier(url)
+        notifier = tell()
         watching = Watching(
             folder=place,
             rules=rules,
@@ -142,8 +142,9 @@ def _told(once: Once) -> int:
 
 def _maker(
     task: str, arg_name: str, queue: str | None, app: str | None, common: Common
-) -> tuple[str, Callable[[str], NewJob], dict[str, int]]:
-    """Return the store, what makes the job for a path, and how many may wait: as the app says, or plainly."""
+) -> tuple[str, Callable[[], Notifier], Callable[[str], NewJob], dict[str, int]]:
+    """Return the store, who tells workers, what makes a path's job, and how many may wait: as the app says, or plainly."""
+    from holdfast.connect import Adapters  # noqa: PLC0415  not needed for --help
     from holdfast.core.job import NewJob  # noqa: PLC0415  not needed for --help
     from holdfast.system import SystemEnvironment  # noqa: PLC0415  as above
 
@@ -156,7 +157,9 @@ def _maker(
     target = app or (load().settings.app if common.url is None else None)
     if target is None:
         environment = SystemEnvironment()
-        return store_url(common.url), lambda path: NewJob(id=environment.job_id(), task=task, args=args(path), **options), {}
+        url = store_url(common.url)
+        notifier = Adapters(url).notifier
+        return url, notifier, lambda path: NewJob(id=environment.job_id(), task=task, args=args(path), **options), {}
     if common.url is not None:
         raise Mistake("give --app or --url, not both: an app has its own store")
     found = load_app(target)
@@ -167,7 +170,8 @@ def _maker(
     model = declared.call_text(args("/a/path"), cast("JobOptions", options))  # refused now rather than with the first file
     into = found.queue_options(model.job.queue)
     caps = {} if into is None or into.max_depth is None else {into.name: into.max_depth}
-    return found.url, lambda path: declared.call_text(args(path), cast("JobOptions", options)).job, caps
+    notifier = found.world().make_notifier
+    return found.url, notifier, lambda path: declared.call_text(args(path), cast("JobOptions", options)).job, caps
 
 
 def _check_name(text: str, option: str) -> None:
@@ -185,12 +189,6 @@ def _printer(*, as_json: bool) -> Callable[[str, UUID], None]:
         print(line, flush=True)
 
     return printed
-
-
-def _notifier(url: str) -> Notifier:
-    from holdfast.connect import Adapters  # noqa: PLC0415  not needed for --help
-
-    return Adapters(url).notifier()
 
 
 def _hint(notifier: Notifier, jobs: Sequence[NewJob]) -> None:

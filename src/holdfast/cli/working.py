@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.embedded import embedding
-from holdfast.cli.loading import another_store
+from holdfast.cli.loading import another_store, unused_lease
 from holdfast.runtime.counters import CLAIMED, MemoryCounters
 from holdfast.runtime.logs import fields_of, job_of
 
@@ -51,8 +51,9 @@ async def _serve(app: Holdfast, loaded: Loaded, name: str | None) -> None:
     counters.enough = worker.finish
     if (around := embedding.get()) is None or not around.keeps_logs:
         set_up_logs(level=settings.log_level, style=settings.log_format, worker=worker.options.name)
-    if settings.server is None and (warning := another_store(app, loaded)) is not None:
-        logger.warning("%s", warning)
+    for warning in (another_store(app, loaded) if settings.server is None else None, unused_lease(app, loaded)):
+        if warning is not None:
+            logger.warning("%s", warning)
     await worker.serve()
 
 

@@ -12,10 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.spans import span
 from holdfast.errors import BadSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 EAGER: Final = 0.5
 """The share of the waiting target at which more workers come, at the latest: they need the rest of it to start."""
@@ -147,6 +150,15 @@ def begin(scaling: Scaling) -> Decision:
     """Return the decision that a fleet starts with."""
     count = scaling.default_count
     return Decision(count, f"begins with {count}", Memory(count=count))
+
+
+def occupied(leases: Sequence[int], slots: int) -> tuple[int, int]:
+    """Return how many slots are taken where workers of so many slots hold these leases, and how many jobs they fetched ahead.
+
+    Those wait as much as what nobody has claimed.
+    """
+    running = sum(min(held, slots) for held in leases)
+    return running, sum(leases) - running
 
 
 def decide(scaling: Scaling, sample: Sample, memory: Memory) -> Decision:

@@ -104,7 +104,10 @@ class Crew:
         self._bury()
         self._weigh()
         while len(self.staying) < self.wanted + (self._outgoing in self.staying) and self._may_start():
-            self._start()
+            try:
+                self._start()
+            except OSError as error:  # no more processes, or no memory for one: the others work on
+                self._rest_from("a worker cannot be started: %s; it is tried again in %.1f s", error)
         self._counters.level(count.WORKERS, len(self.staying))
         self._counters.level(count.DRAINING, self.draining)
 
@@ -169,24 +172,29 @@ class Crew:
         for member in [one for one in self.members if one.process.poll() is not None]:
             self.members.remove(member)
             if not member.drains:
-                self._ended_unasked(member, now)
+                self._ended_unasked(member)
         # one that was there before lives on whatever the crash was about: it says nothing about those that are started now
         later = [member for member in self.members if member.started_at > self._crashed_at]
         if self._crashes and any(now - member.started_at >= STEADY for member in later):
             self._crashes = 0
 
-    def _ended_unasked(self, member: Member, now: float) -> None:
+    def _ended_unasked(self, member: Member) -> None:
         """Count a worker that ended by itself; one that crashed is not replaced at once, ever later the more crash."""
         if member.process.returncode == 0:  # it has run as many jobs as it may, or a person has drained it
             self._counters.add(count.RECYCLED)
             logger.info("worker %s has ended and is replaced", member.name)
             return
+        self._counters.add(count.CRASHED)
+        self._rest_from("worker %s crashed with code %d; it is replaced in %.1f s", member.name, member.process.returncode)
+
+    def _rest_from(self, what: str, *of: object) -> None:
+        """Start none for a while, ever longer the more often that happens."""
+        now = self._environment.monotonic()
         self._crashes += 1
         self._crashed_at = now
-        self._counters.add(count.CRASHED)
         rest = min(LONGEST_REST, FIRST_REST * 2 ** (self._crashes - 1)) * (0.5 + self._environment.random() / 2)
         self._not_before = max(self._not_before, now + rest)
-        logger.error("worker %s crashed with code %d; it is replaced in %.1f s", member.name, member.process.returncode, rest)
+        logger.error(what, *of, rest)
 
     def _weigh(self) -> None:
         """Replace a worker that takes too much memory, the heaviest: it leaves when its successor is up.

@@ -9,7 +9,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.scaling import Sample, begin, decide
+from holdfast.core.scaling import Sample, begin, decide, occupied
 from holdfast.errors import HoldfastError
 from holdfast.fleet.crew import Crew
 from holdfast.fleet.observing import Observer
@@ -158,10 +158,11 @@ class Manager:
         staying = [view for member in self._crew.staying if (view := views.get(member.process_id)) is not None]
         backlog, now = await self._observer.backlog(), self._environment.monotonic()
         self._starts.note(self._crew.members, views, now)
+        running, ahead = occupied([view.running for view in staying], self.options.slots)
         return Sample(
             now=now,
-            ready=backlog.ready,
-            running=sum(view.running for view in staying),
+            ready=backlog.ready + ahead,
+            running=running,
             workers=len(staying),
             draining=self._crew.draining,
             slots=self.options.slots,

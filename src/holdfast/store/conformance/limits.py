@@ -295,6 +295,21 @@ class Limits(Subject):
         await world.store.rewind(HOUR)
         assert len(await world.claim(10)) == 3, "no more than the bucket holds flows in, however long nothing was taken"
 
+    @pytest.mark.parametrize(("name", "most"), [(OVER_TASK, 3), (OVER_QUEUE, 3), (OVER_KEYS, 9)], ids=str)
+    async def test_claimers_at_once_get_no_more_than_the_buckets_hold(self, world: World, name: LimitName, most: int) -> None:
+        await world.store.declare({name: LimitRule(rate=0.001, burst=3)})
+        await enqueue_keys(world, "abc", 10)
+        handles = [world.store, *[await world.handle() for _ in range(5)]]
+        await asyncio.gather(*(world.worker(f"w{index}") for index in range(len(handles))))
+        taken: list[Claimed] = []
+        for _ in range(6):
+            claims = await asyncio.gather(
+                *(world.claim(2, worker=f"w{index}", store=store) for index, store in enumerate(handles))
+            )
+            taken += [claimed for some in claims for claimed in some]
+        assert len(taken) == most
+        assert name != OVER_KEYS or set(Counter(await keys_of(world, taken)).values()) == {3}
+
     async def test_a_rate_counts_starts_and_not_what_runs(self, world: World) -> None:
         await world.store.declare({OVER_KEYS: LimitRule(rate=0.001, burst=2)})
         await enqueue_keys(world, "ab", 3)
