@@ -12,7 +12,6 @@ from holdfast.store.port import Enqueue, Notice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from uuid import UUID
 
     from holdfast.core.job import NewJob
     from holdfast.notify.port import Notifier
@@ -159,7 +158,6 @@ def hint_of(jobs: Sequence[NewJob], answers: Sequence[Enqueued], *, unseen: bool
     """Return what workers should hear of jobs that were enqueued; `unseen`: where no settlement saw the waiters among them."""
     created = []
     queues = set()
-    ready: list[UUID] = []
     plain = not unseen
     usual = True
     existing = Enqueue.EXISTING  # an enum takes its time to find a member
@@ -170,15 +168,20 @@ def hint_of(jobs: Sequence[NewJob], answers: Sequence[Enqueued], *, unseen: bool
             queues.add(job.queue)
             if job.delay or job.run_at is not None or job.after:
                 plain = False
-            elif len(ready) < MOST_NAMED:
-                ready.append(answer.job_id)
             if job.priority != USUAL_PRIORITY:
                 usual = False
     priority = None if usual else max(job.priority for job in created)
     if priority == USUAL_PRIORITY:
         priority = None
+    ready = tuple(
+        [
+            answer.job_id
+            for job, answer in zip(jobs[:MOST_NAMED], answers[:MOST_NAMED], strict=True)
+            if not (answer.status is existing or job.delay or job.run_at or job.after)
+        ]
+    )
     if plain:
-        return Hint(frozenset(queues), priority=priority, ready=tuple(ready))
+        return Hint(frozenset(queues), priority=priority, ready=ready)
     return Hint(
         # a waiter is ready at once where all it was to wait for had ended, and so is a job whose time has passed
         frozenset(job.queue for job in created if not job.delay),
@@ -187,7 +190,7 @@ def hint_of(jobs: Sequence[NewJob], answers: Sequence[Enqueued], *, unseen: bool
         # who makes a waiter locks its blockers for a moment, and a claim passes over what is locked: it may look again
         anything=any(job.after for job in created),
         priority=priority,
-        ready=tuple(ready),
+        ready=ready,
     )
 
 

@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -30,9 +29,7 @@ def demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_killed_worker_costs_one_chunk_and_no_frame(tmp_path: Path) -> None:
-    begun = time.monotonic()
     ended = demo(tmp_path, "--json", "--keep", "kept")
-    took = time.monotonic() - begun
     assert ended.returncode == 0, ended.stderr
     account = json.loads(ended.stdout)
     assert account["adds_up"]
@@ -45,7 +42,6 @@ def test_a_killed_worker_costs_one_chunk_and_no_frame(tmp_path: Path) -> None:
     assert account["frames"] == {"360p": frames, "240p": frames, "144p": frames}
     assert (tmp_path / "kept" / "film.mp4").exists()
     assert Place(tmp_path / "kept").master(account["video"]).exists()
-    assert account["seconds"] <= took  # how long that may be is told by a run on a free machine: docs/guides/demo.md
 
 
 def test_a_slow_machine_gets_a_shorter_film_of_whole_chunks() -> None:

@@ -85,6 +85,7 @@ async def accounted(workers: Workers, video: Video) -> Version:
     assert len(every) == len(set(every))  # a killed worker, which has one slot, loses what it was at, and nothing else
     begun = encodes_begun(workers, version)
     again = begun.total() - len(begun)
+    assert lost["encode"], "no kill hit an encode: this showed nothing"
     assert again <= len(lost["encode"]) <= KILLS
     assert version.result["redone"] <= len(lost["encode"])
     grid = await studio.media.grid(version)
