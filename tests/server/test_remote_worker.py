@@ -28,7 +28,7 @@ from holdfast.server.running import listening
 from holdfast.store.http import HttpStore
 from holdfast.store.port import Grain, Role, Settlement, Worker, WorkerKind, WorkerState
 from holdfast.system import SystemEnvironment
-from tests.server import remote_jobs
+from tests.server import old_tokens, remote_jobs
 from tests.server.conftest import Asking
 from tests.server.served import SECRET, Served, made_key, serving
 from tests.server.test_attempts import WRITES
@@ -265,6 +265,43 @@ async def test_the_job_of_a_worker_that_was_killed_is_taken_over_and_its_token_i
             for write, body in WRITES.items():
                 answer = ask.post(f"/jobs/{job_id}/{write}", {"token": str(lease.token)} | body)
                 assert (answer.status_code, answer.json()["holder"]["attempt"]) == (409, 2), write
+        ask.client.close()
+
+
+def test_no_request_that_shows_a_token_is_left_out() -> None:
+    lease = Lease(SystemEnvironment().job_id(), SystemEnvironment().token())
+    assert set(old_tokens.bodies(lease)) == set(old_tokens.refusals("running", None)) == set(old_tokens.shows_a_token())
+
+
+async def test_a_worker_that_stood_still_until_another_had_ended_its_job_stops_and_writes_nothing(tmp_path: Path) -> None:
+    with serving(Holdfast("memory://")) as served:  # with the server's own reaper
+        ask = Asking(served)
+        key = ask.key(Role.WORKER)
+        job_id = ask.enqueue(task="remote.patient", args={"folder": str(tmp_path)}, lease_ms=2000)
+        with worker_of(served.url, key) as first:
+            await until((tmp_path / "began 1").exists, "the job did not begin")
+            still = served.run(ask.store.get([job_id]))[0].worker_id
+            (lease,) = served.run(ask.store.holding(still))
+            first.send_signal(signal.SIGSTOP)
+            with worker_of(served.url, key):
+                await until((tmp_path / "began 2").exists, "nobody took over")
+                view = served.run(ask.store.get([job_id]))[0]
+                assert view.worker_id != still
+                assert old_tokens.told(ask, lease, still, key) == old_tokens.refusals("running", (view.worker_id, 2))
+                (tmp_path / "go 2").touch()
+                await until(lambda: ask.get(f"/jobs/{job_id}").json()["state"] == "succeeded", "the other did not end it")
+                ended = ask.get(f"/jobs/{job_id}").json()
+                first.send_signal(signal.SIGCONT)
+                await until((tmp_path / "stopped 1").exists, "the handler goes on")
+                assert old_tokens.told(ask, lease, still, key) == old_tokens.refusals("succeeded", None)
+            first.send_signal(signal.SIGTERM)
+            said, _ = first.communicate(timeout=LONG)
+        assert f"job {job_id} (remote.patient), attempt 1: asked to stop" in said
+        assert ask.get(f"/jobs/{job_id}").json() == ended
+        assert (ended["result"], ended["attempt"], ended["failures"]) == (2, 2, 1)
+        attempts = served.run(ask.store.attempts(job_id))
+        assert [(one.attempt, one.event is Event.SUCCEED) for one in attempts] == [(1, False), (2, True)]
+        assert served.run(ask.store.parts(job_id)) == served.run(ask.store.logs(job_id, limit=10)) == []
         ask.client.close()
 
 
