@@ -1,6 +1,7 @@
 """Writes docs/performance.md from benchmarks/results/: what was not measured is not spoken of, what was missed is said.
 
-And docs/scaling.md (scaling.py), and a part of docs/guides/redis.md (dispatch_page.py).
+And docs/scaling.md (scaling.py), and parts of docs/guides/redis.md (dispatch_page.py) and docs/guides/remote-workers.md
+(serving_page.py).
 
 ./dev bench page                write it
 ./dev bench page --check        only tell whether it is as the results have it
@@ -15,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import captions, dispatch_page, scaling
+from benchmarks import captions, dispatch_page, scaling, serving_page
 from benchmarks.charts import GROWING, file_of, reports
 from benchmarks.limits import CROWDED
 from benchmarks.results import STORES, best_peer, runs_of, store_of, summary
@@ -575,6 +576,7 @@ def main(arguments: list[str] | None = None) -> int:
             (PAGE, page(reports())),
             (scaling.PAGE, scaling.page()),
             (dispatch_page.PAGE, dispatch_page.page()),
+            (serving_page.PAGE, serving_page.page()),
         )
         if not path.exists() or path.read_text() != written
     ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from benchmarks import pages, serving
+import pytest
+
+from benchmarks import pages, serving, serving_page
 from benchmarks.commands import report_of, this_run
 from benchmarks.machine import this_machine
 from benchmarks.results import load, save, summary
@@ -33,3 +36,52 @@ def test_what_a_server_carries_is_kept_round_by_round(tmp_path: Path) -> None:
 
     assert (cell.work, cell.rounds, cell.median, cell.better) == ("serving: claims, alone", 3, 200.0, "higher")
     assert cell.extra == {"workers": 3, "pages": 5}
+
+
+@pytest.mark.parametrize(
+    ("answer", "wrong"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\nevent: changed\n", None),
+        (b"HTTP/1.1 401 Unauthorized\r\n\r\n", "401"),
+        (b"HTTP/1.1 303 See Other\r\nlocation: /login\r\n\r\n", "303"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", "200 OK"),
+        (b"", "hung up"),
+    ],
+)
+async def test_a_client_counts_as_stalled_once_its_stream_has_told_something(answer: bytes, wrong: str | None) -> None:
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+        over.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        if wrong is None:
+            async with serving.stalled(port, ["a=b"]):
+                pass
+        else:
+            with pytest.raises(serving.Refused, match=wrong):
+                async with serving.stalled(port, ["a=b"]):
+                    pass
+        await over.wait()
+
+
+def test_what_clients_cost_that_read_nothing_is_bounded() -> None:
+    rates = {False: [300.0, 310.0], True: [290.0, 280.0]}
+    assert all(serving.held_beside(rates, [25.7, 0.9], [0, 2], 500).values())
+    slow = {False: [300.0], True: [190.0]}
+    assert not any(serving.held_beside(slow, [0.9, 75.1], [0, 3], 500).values())
+    assert serving.held_beside(rates, [9.9], [0], 5)["memory of stalled clients"]
+
+
+def test_the_guide_shows_what_the_results_give() -> None:
+    part = serving_page.part(load("serving"))
+    cells = {cell.work: cell for cell in summary(load("serving"))}
+    assert f"| {cells['serving: jobs, paced'].median:.0f} jobs and " in part
+    assert f"| {cells['serving: memory that these clients cost'].high:.0f} MB in the dearest of " in part
+    assert serving_page.part(None).startswith("Not measured yet")
+    assert serving_page.page() == serving_page.PAGE.read_text(encoding="utf-8"), "write it anew: ./dev docs"
