@@ -4,8 +4,10 @@
     ./dev bench pages --jobs 100000    a short look: it is printed, not written
 
 The pages are asked for through the application itself, without a network: what is measured is the server's time, database
-included. Every page is asked for several times; the first answer, with nothing in memory, is told apart. The whole run writes
-benchmarks/results/pages.json. Exit code 1: a page took longer than the bound in most of its answers.
+included. An admin asks for every page; a viewer whose key is bound to some queues asks for the overview, for which figures are
+added up over these alone. Every page is asked for several times; the first answer, with nothing in memory, is told apart: it is
+shown, and not judged. The whole run writes benchmarks/results/pages.json. Exit code 1: the median of the other answers of some
+page is above the bound.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from benchmarks.filling import Filler
 from benchmarks.machine import this_machine
 from benchmarks.results import Reading
 from benchmarks.servers import Servers
+from benchmarks.serving import a_key
 from holdfast import connect
 from holdfast.core.job import NewJob
 from holdfast.core.settle import Write
@@ -34,19 +37,23 @@ from holdfast.server.alerts.delivering import QUEUE as ALERTS
 from holdfast.server.alerts.delivering import TASK as DELIVER
 from holdfast.server.asgi import create_server
 from holdfast.server.settings import ServerSettings
-from holdfast.store.port import ClaimRequest, JobFilter, Settlement, Worker
+from holdfast.store.port import ClaimRequest, JobFilter, Role, Settlement, Worker
 from holdfast.system import SystemEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.core.lease import Claimed
+    from holdfast.server.asgi import Server
     from holdfast.store.port import Store
 
 BOUND: Final = 0.3
-"""Seconds that a page may take."""
+"""Seconds that a page may take in the median of its answers but the first."""
 SECRET: Final = "a secret of the benchmarks"
 QUEUES: Final = tuple(f"queue-{number}" for number in range(10))
+OWN: Final = QUEUES[:3]
+"""Those that the viewer's key is bound to."""
+OVERVIEW: Final = ("/", "/?window=6h", "/?window=7d")
 LANES: Final = tuple((queue, f"task.{number}") for number, queue in enumerate(QUEUES * 5))
 FAILING: Final = (("default", "mail.send"),)
 RUNNING: Final = 5_000
@@ -95,16 +102,42 @@ def main(arguments: Sequence[str]) -> int:
         with servers.fresh("postgres") as place:
             found = asyncio.run(measured(place.url, options.jobs, options.rounds))
         machine = this_machine(servers.versions(), servers.settings())
-    slow = [page for page, times in found.items() if statistics.median(times[1:] or times) > BOUND]
     print(f"server time of pages over {options.jobs:,} ended jobs, PostgreSQL 18, ms")
-    print(f"{'page':64} {'first':>8} {'p50':>8} {'max':>8}")
-    for page, (first, *rest) in found.items():
-        later = rest or [first]
-        print(f"{page:64} {1000 * first:8.1f} {1000 * statistics.median(later):8.1f} {1000 * max(later):8.1f}")
+    print(f"{'page':64} {'first':>8} {'p50':>8} {'slowest':>8}")
+    for page, times in found.items():
+        first, median, slowest = shown(times)
+        print(f"{page:64} {first:8.1f} {median:8.1f} {slowest:8.1f}")
     keep(report_of("pages", run, machine, readings(found, options.jobs)), path)
-    for page in slow:
-        tell(f"too slow: {page}")
-    return 1 if slow else 0
+    too_slow = slow(found)
+    for line in (judged(found), *too_slow):
+        tell(line)
+    return 1 if too_slow else 0
+
+
+def shown(times: Sequence[float]) -> tuple[float, float, float]:
+    """Return in ms the first answer, and of the others the median and the slowest."""
+    later = times[1:] or times
+    return 1000 * times[0], 1000 * statistics.median(later), 1000 * max(later)
+
+
+def judged(found: Mapping[str, Sequence[float]]) -> str:
+    """Return what the verdict is about, and what it leaves out."""
+    first, median, slowest = (max(one) for one in zip(*map(shown, found.values()), strict=True))
+    return (
+        f"judged: the median of each page's answers but the first, which may be {1000 * BOUND:.0f} ms. "
+        f"The highest is {median:.0f} ms. Not judged: the slowest of these answers ({slowest:.0f} ms), "
+        f"and the slowest first one, with nothing in memory ({first:.0f} ms)"
+    )
+
+
+def slow(found: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return of every page that is too slow by how much."""
+    return [
+        f"too slow: {page}: median {median:.0f} ms, slowest {slowest:.0f} ms, first {first:.0f} ms"
+        for page, times in found.items()
+        for first, median, slowest in (shown(times),)
+        if median > 1000 * BOUND
+    ]
 
 
 def readings(found: Mapping[str, Sequence[float]], jobs: int) -> list[Reading]:
@@ -121,24 +154,41 @@ async def measured(url: str, jobs: int, rounds: int) -> dict[str, list[float]]:
     """Return the seconds that each page took, by what it is called, the first answer first."""
     tell(f"filling in {jobs:,} jobs")
     await filled(url, jobs)
+    visits = {SECRET: await pages(url), await viewer(url): {f"{path} (a viewer of some queues)": path for path in OVERVIEW}}
     server = create_server(url, ServerSettings(admin_secret=SECRET), housekeeping=False)
     found: dict[str, list[float]] = {}
     async with server.router.lifespan_context(server):
-        transport = httpx2.ASGITransport(server)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=120) as client:
-            headers = {"origin": "http://127.0.0.1"}
-            answer = await client.post("/login", data={"secret": SECRET}, headers=headers)
-            assert not answer.is_error, answer.text
-            for name, path in (await pages(url)).items():
-                times = []
-                for _ in range(rounds):
-                    begun = time.perf_counter()
-                    answer = await client.get(path)
-                    times.append(time.perf_counter() - begun)
-                    assert answer.is_success, f"{path}: {answer.status_code} {answer.text[:500]}"
-                found[name] = times
-                tell(f"{name}: {1000 * statistics.median(times):.0f} ms")
+        for secret, paths in visits.items():
+            found |= await visited(server, secret, paths, rounds)
     return found
+
+
+async def visited(server: Server, secret: str, paths: Mapping[str, str], rounds: int) -> dict[str, list[float]]:
+    """Log in, ask for pages, and return what each answer took."""
+    found: dict[str, list[float]] = {}
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(server), base_url="http://127.0.0.1", timeout=120) as client:
+        answer = await client.post("/login", data={"secret": secret}, headers={"origin": "http://127.0.0.1"})
+        assert not answer.is_error, answer.text
+        for name, path in paths.items():
+            times = []
+            for _ in range(rounds):
+                begun = time.perf_counter()
+                answer = await client.get(path)
+                times.append(time.perf_counter() - begun)
+                assert answer.is_success, f"{path}: {answer.status_code} {answer.text[:500]}"
+            found[name] = times
+            tell(f"{name}: {1000 * statistics.median(times):.0f} ms")
+    return found
+
+
+async def viewer(url: str) -> str:
+    """Keep a key that sees some queues alone, and return it."""
+    store = connect(url)
+    await store.open()
+    try:
+        return await a_key(store, "viewer", Role.VIEWER, OWN)
+    finally:
+        await store.close()
 
 
 async def filled(url: str, jobs: int) -> None:
@@ -206,7 +256,7 @@ async def pages(url: str) -> dict[str, str]:
     questions = {"retry": ["tag:nobody", "state:failed", "error:SMTP_CLOSED", "error:NOBODY", "since:1h error:NOBODY"]}
     questions |= {"cancel": ["", "tag:nobody", "since:1h"], "delete": ["state:succeeded", "task:task.7 tag:nobody"]}
     group = "task=mail.send&code=SMTP_CLOSED&frame="
-    plain = ["/", "/?window=6h", "/?window=7d", "/jobs", *(f"/jobs?q={search.replace(' ', '+')}" for search in searches)]
+    plain = [*OVERVIEW, "/jobs", *(f"/jobs?q={search.replace(' ', '+')}" for search in searches)]
     plain += [
         f"/jobs/confirm?verb={verb}&all=1&q={search.replace(' ', '+')}" for verb, given in questions.items() for search in given
     ]

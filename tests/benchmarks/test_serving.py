@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
@@ -11,6 +12,8 @@ from benchmarks import pages, serving, serving_page
 from benchmarks.commands import report_of, this_run
 from benchmarks.machine import this_machine
 from benchmarks.results import load, save, summary
+from holdfast.server.asgi import create_server
+from holdfast.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +27,27 @@ def test_the_first_answer_of_a_page_is_told_apart_from_the_others(tmp_path: Path
 
     assert (cells["first /jobs"].median, cells["page /jobs"].median, cells["page /jobs"].high) == (500.0, 20.0, 30.0)
     assert cells["page /jobs"].extra == {"jobs": 7}
+
+
+def test_the_verdict_on_pages_says_what_it_judges_and_what_it_leaves_out() -> None:
+    found = {"/": [2.0, 0.1, 0.2, 0.9], "/jobs": [0.4, 0.35, 0.31, 0.32]}
+
+    assert pages.slow(found) == ["too slow: /jobs: median 320 ms, slowest 350 ms, first 400 ms"]
+    assert "median of each page's answers but the first, which may be 300 ms. The highest is 320 ms." in pages.judged(found)
+    assert "Not judged: the slowest of these answers (900 ms), and the slowest first one" in pages.judged(found)
+    assert "(2000 ms)" in pages.judged(found)
+
+
+async def test_the_overview_is_asked_for_by_a_viewer_of_some_queues_too(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    key = await pages.viewer(url)
+    server = create_server(url, ServerSettings(admin_secret=pages.SECRET), housekeeping=False)
+    asked = AsyncMock(wraps=server.context.store.figures)
+    with patch.object(server.context.store, "figures", asked):
+        async with server.router.lifespan_context(server):
+            found = await pages.visited(server, key, {path: path for path in pages.OVERVIEW}, rounds=2)
+    assert {page: len(times) for page, times in found.items()} == dict.fromkeys(("/", "/?window=6h", "/?window=7d"), 2)
+    assert {call.kwargs["whole"] for call in asked.await_args_list} == {False}
 
 
 def test_what_a_server_carries_is_kept_round_by_round(tmp_path: Path) -> None:
