@@ -51,7 +51,7 @@ async def test_the_worker_of_another_container_with_the_same_host_and_process_is
     await came(store, "other.1", 11)
     assert await found(store, {11: "m.1"}) == {11: own}
     assert await found(store, {11: "m.2"}) == {}
-    monkeypatch.setattr(observing, "NEWEST", 1)
+    monkeypatch.setattr(observing, "FIRST", 1)
     assert await found(store, {11: "m.1"}) == {11: own}, "behind one that came since"
 
 

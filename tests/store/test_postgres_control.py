@@ -17,7 +17,7 @@ from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
 from holdfast.core.states import Event
 from holdfast.errors import HoldfastError
-from holdfast.store.port import Action, Audit, ClaimRequest, Key, Retention, Role, Settlement, Worker
+from holdfast.store.port import Action, Audit, Beat, ClaimRequest, Key, Retention, Role, Settlement, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.system import SystemEnvironment
 from tests.support.probe import Probe
@@ -107,6 +107,36 @@ async def test_the_newest_failures_are_read_by_their_index_however_many_there_ar
         with informed.watch("failures"):
             await store.failures(since=LONG_AGO, limit=NEWEST)
         assert informed.buffers("failures") <= most
+
+
+async def test_the_living_are_listed_by_an_index_however_many_are_gone(place: Place) -> None:
+    store, admin = place.store, place.admin
+    await admin.execute("ALTER TABLE worker SET (autovacuum_enabled = off)")
+    async with Probe(store) as early, Probe(store) as late, Probe(store) as informed:
+        with early.watch("workers"):
+            await store.workers(limit=NEWEST)
+        await admin.execute(
+            "INSERT INTO worker (id, name, info, kind, version, slots, capabilities, registered_at, offline_at) "
+            "SELECT gen_random_uuid(), 'gone', '{}', 'local', '', 1, '[]', now(), now() FROM generate_series(1, $1::int)",
+            MANY,
+        )
+        # three levels of the index, and a page of it and one of the table for each row at worst
+        most = 3 + NEWEST * 2 + 10
+        for probe in (early, late, informed):
+            if probe is informed:
+                await admin.execute("ANALYZE worker")
+            with probe.watch("workers"):
+                found = await store.workers(limit=NEWEST)
+            assert [view.worker.id for view in found if view.offline_at is None] == [place.worker]
+            assert len(found) == NEWEST
+            assert probe.buffers("workers") <= most
+            with probe.watch("one"):
+                assert len(await store.workers(ids=[place.worker])) == 1
+            assert probe.buffers("one") <= 10
+            with probe.watch("signs of life"):
+                await store.beat(Beat(worker=place.worker))
+                assert await store.mark_offline(60.0) == []
+            assert probe.buffers("signs of life") <= 40
 
 
 @pytest.mark.parametrize("change", ["UPDATE audit SET actor = 'nobody'", "DELETE FROM audit"])

@@ -198,12 +198,12 @@ def worker_json(view: WorkerView) -> dict[str, Any]:
 
 async def _find(store: Store, word: str) -> WorkerView:
     """Return the worker that is meant: by id (whole, short or its beginning), or by a name that one alone has."""
-    views = await store.workers(limit=MOST)
     wanted = _uuid(word)
     begin, _, end = word.lower().replace("-", "").partition("..")
-    found = [view for view in views if view.worker.id == wanted] or [
+    found = [] if wanted is None else await store.workers(ids=[wanted])
+    found = found or [
         view
-        for view in views
+        for view in await store.workers(limit=MOST)
         if view.worker.name == word or (len(begin) >= SHORTEST_PREFIX and _alike(view.worker.id.hex, begin, end))
     ]
     live = [view for view in found if view.state is not WorkerState.OFFLINE]

@@ -20,8 +20,8 @@ MEASURED: Final = timedelta(minutes=2)
 """Over which time it is measured how long a job takes."""
 MEASURE_EVERY: Final = 5.0
 """Seconds between two looks at that; workers write it every ten."""
-NEWEST: Final = 500
-"""Workers of the registry that are looked through first, the newest: it forgets none."""
+FIRST: Final = 500
+"""Workers that are looked through first: the living come first."""
 ALL: Final = 1_000_000
 
 
@@ -54,9 +54,9 @@ class Observer:
         """Return the workers of this manager that are up, by their processes; `own` are these with their names."""
         if not own:
             return {}
-        views = await self._store.workers(limit=NEWEST)
+        views = await self._store.workers(limit=FIRST)
         found = _by_process(views, own, host)
-        if len(found) < len(own) and len(views) == NEWEST:  # one that started long ago is behind many that came since
+        if len(found) < len(own) and len(views) == FIRST and views[-1].offline_at is None:  # there are more that live
             found = _by_process(await self._store.workers(limit=ALL), own, host)
         return found
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MOST: Final = 10_000
 """Workers that are remembered."""
 REST: Final = 0.5
-"""Seconds between two looks at all workers, however many ids are asked for that are not known here."""
+"""Seconds between two looks for workers that are not known here, however many are asked for."""
 FRESH: Final = 2.0
 """Seconds that what others could do is believed: one look at all workers answers for every claim meanwhile."""
 KNOWN_FOR: Final = 30.0
@@ -56,6 +56,9 @@ class Owners:
         """Those that could do more, with what they have."""
         self._looking = asyncio.Lock()
         self._looked_at = -math.inf
+        self._wanted: set[UUID] = set()
+        """Those that are asked for and not known here: one look is for them all."""
+        self._looked_for_at = -math.inf
 
     def registered(self, worker: Worker) -> None:
         """Remember a worker."""
@@ -98,11 +101,20 @@ class Owners:
     async def _look_for(self, worker: UUID, *, newer: bool = False) -> Registered | None:
         """Ask the store: it may have come to another server, or before this one was started."""
         known = self._known.get(worker)
-        async with self._looking:
-            if (now := self._known.get(worker)) is None or (newer and now is known):
-                await asyncio.sleep(max(0.0, self._looked_at + REST - self._environment.monotonic()))
-                await self._look()
-            return self._known.get(worker)
+        self._wanted.add(worker)
+        try:
+            async with self._looking:
+                if (now := self._known.get(worker)) is None or (newer and now is known):
+                    await asyncio.sleep(max(0.0, self._looked_for_at + REST - self._environment.monotonic()))
+                    await self._look_up({worker, *self._wanted})
+                return self._known.get(worker)
+        finally:
+            self._wanted.discard(worker)
+
+    async def _look_up(self, workers: set[UUID]) -> None:
+        for view in await self._store.workers(limit=len(workers), ids=workers):
+            self.registered(view.worker)
+        self._looked_for_at = self._environment.monotonic()
 
     async def _look(self) -> None:
         views = await self._store.workers(limit=MOST)

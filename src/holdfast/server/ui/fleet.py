@@ -216,9 +216,8 @@ async def _steered(visit: Visit) -> WorkerView:
 
 async def _worker(visit: Visit) -> WorkerView:
     wanted = UUID(str(visit.request.path_params["worker_id"]))
-    for view in await visit.store.workers(limit=MOST):
-        if view.worker.id == wanted:
-            return view
+    for view in await visit.store.workers(ids=[wanted]):
+        return view
     raise Problem(HTTPStatus.NOT_FOUND, "There is no such worker.", "The page of the workers shows those that are known.")
 
 

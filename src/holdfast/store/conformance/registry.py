@@ -103,6 +103,33 @@ class Registry(Subject):
         assert [view.worker.name for view in await world.store.workers(limit=2)] == ["third", "second"]
         assert await world.store.workers(limit=0) == []
 
+    async def test_living_worker_is_listed_before_any_number_that_came_later_and_are_gone(self, world: World) -> None:
+        await world.worker("old and living")
+        for name in ("second", "third", "fourth"):
+            await world.store.rewind(1)
+            await world.worker(name)
+        for name in ("third", "fourth", "second"):
+            await world.store.rewind(1)
+            await world.store.retire(await world.worker(name))
+
+        listed = [view.worker.name for view in await world.store.workers()]
+        assert listed == ["old and living", "second", "fourth", "third"], "who went last comes first of those that are gone"
+        assert [view.worker.name for view in await world.store.workers(limit=2)] == listed[:2]
+
+    async def test_workers_are_found_by_their_ids_however_many_came_since(self, world: World) -> None:
+        gone, living = await world.worker("gone"), await world.worker("living")
+        await world.store.retire(gone)
+        await world.store.rewind(1)
+        for name in ("third", "fourth"):
+            await world.worker(name)
+        strangers = [uuid4() for _ in range(600)]
+
+        assert [view.worker.name for view in await world.store.workers(limit=1, ids=[gone])] == ["gone"]
+        found = await world.store.workers(ids=[gone, *strangers, living, gone])
+        assert [view.worker.name for view in found] == ["living", "gone"]
+        assert await world.store.workers(limit=1, ids=[gone, living]) == found[:1]
+        assert await world.store.workers(ids=strangers) == await world.store.workers(ids=[]) == []
+
     # signs of life
 
     async def test_worker_that_never_beat_has_no_heartbeat(self, world: World) -> None:

@@ -318,7 +318,8 @@ class World:
     async def worker_view(self, name: str = "one") -> WorkerView:
         """Return a worker as people see it."""
         worker = await self.worker(name)
-        return next(view for view in await self.store.workers() if view.worker.id == worker)
+        (view,) = await self.store.workers(ids=[worker])
+        return view
 
     async def events(self, job_id: UUID) -> list[Event]:
         """Return what happened to a job."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from holdfast.errors import NotAllowed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -161,7 +161,7 @@ class Lacking:
         """Refuse."""
         raise lacks("queues")
 
-    async def workers(self, *, limit: int = 1000) -> NoReturn:
+    async def workers(self, *, limit: int = 1000, ids: Collection[UUID] | None = None) -> NoReturn:
         """Refuse."""
         raise lacks("workers")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.needs import HEARD_WITHIN, idle_besides
@@ -13,9 +12,10 @@ from holdfast.core.text import clean
 from holdfast.errors import UnknownWorker
 from holdfast.store.memory.handle import Handle
 from holdfast.store.memory.records import Registration
-from holdfast.store.port import TEXT_LIMIT, Action, Signal, WorkerView, audit_line
+from holdfast.store.port import TEXT_LIMIT, Action, Signal, WorkerView, audit_line, living_first
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from uuid import UUID
 
     from holdfast.store.port import Beat, Worker
@@ -117,14 +117,19 @@ class Registry(Handle):
         self.audit(audit_line(Action.REVOKE_WORKER, [worker], by=by, detail=f"{len(released)} released"))
         return released
 
-    async def workers(self, *, limit: int = 1000) -> list[WorkerView]:
-        """Return the registered workers, newest first."""
+    async def workers(self, *, limit: int = 1000, ids: Collection[UUID] | None = None) -> list[WorkerView]:
+        """Return the registered workers, the living first."""
         held: dict[UUID, list[UUID]] = {}
         for job_id, record in sorted(self.data.by_state[State.RUNNING].items()):
             if record.lease is not None:
                 held.setdefault(record.lease.worker, []).append(job_id)
-        newest = sorted(self.data.workers.values(), key=attrgetter("registered_at", "worker.id"), reverse=True)
-        return [_view(known, held.get(known.worker.id, [])) for known in newest[: max(0, limit)]]
+        wanted = None if ids is None else set(ids)
+        views = [
+            _view(known, held.get(worker, []))
+            for worker, known in self.data.workers.items()
+            if wanted is None or worker in wanted
+        ]
+        return living_first(views)[: max(0, limit)]
 
 
 def _view(known: Registration, held: list[UUID]) -> WorkerView:

@@ -90,6 +90,7 @@ from holdfast.store.port.views import (
     TaskCounts,
     WorkerState,
     WorkerView,
+    living_first,
 )
 
 __all__ = [
@@ -161,6 +162,7 @@ __all__ = [
     "audit_line",
     "cancel_line",
     "check_rotation",
+    "living_first",
     "names_a_key",
     "patience",
     "patience_here",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -487,8 +487,11 @@ class Store(Protocol):
         """Return the known queues by name."""
         ...
 
-    async def workers(self, *, limit: int = 1000) -> list[WorkerView]:
-        """Return the registered workers, newest first."""
+    async def workers(self, *, limit: int = 1000, ids: Collection[UUID] | None = None) -> list[WorkerView]:
+        """Return the registered workers: the living, newest first; then those that are offline, who went last first.
+
+        With `ids` those of them alone.
+        """
         ...
 
     async def stats(self) -> Stats:

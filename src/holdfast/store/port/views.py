@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -295,6 +295,15 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         if not self.running:
             return WorkerState.IDLE
         return WorkerState.BUSY if self.running >= self.worker.slots else WorkerState.ACTIVE
+
+
+def living_first(views: Iterable[WorkerView]) -> list[WorkerView]:
+    """Return workers in the order in which stores list them."""
+    return sorted(
+        views,
+        key=lambda view: (view.offline_at is None, view.offline_at or view.registered_at, view.registered_at, view.worker.id),
+        reverse=True,
+    )
 
 
 MOST_LIMITS: Final = 1000

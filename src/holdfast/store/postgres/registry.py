@@ -15,6 +15,7 @@ from holdfast.store.postgres.handle import Handle, most
 from holdfast.store.postgres.steering import said
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from uuid import UUID
 
     from asyncpg import Record
@@ -58,12 +59,17 @@ WHERE no = ANY (ARRAY(
 
 _WORKERS: Final = """
 SELECT w.*, l.running, l.jobs
-FROM {schema}.worker w
+FROM (
+    SELECT * FROM {schema}.worker {which}
+    ORDER BY offline_at DESC NULLS FIRST, registered_at DESC, id DESC LIMIT $1
+) w
 LEFT JOIN (
     SELECT worker, count(*) AS running, (array_agg(job_id ORDER BY job_id))[:{jobs}] AS jobs FROM {schema}.lease GROUP BY worker
 ) l ON l.worker = w.no
-ORDER BY w.registered_at DESC, w.id DESC LIMIT $1
+ORDER BY w.offline_at DESC NULLS FIRST, w.registered_at DESC, w.id DESC
 """.replace("{jobs}", str(MOST_JOBS))
+_ALL_WORKERS: Final = _WORKERS.replace("{which}", "")
+_KNOWN_WORKERS: Final = _WORKERS.replace("{which}", "WHERE id = ANY ($2)")
 
 
 class Registry(Handle):
@@ -156,9 +162,13 @@ class Registry(Handle):
         self._lanes.look_soon()
         return released
 
-    async def workers(self, *, limit: int = 1000) -> list[WorkerView]:
-        """Return the registered workers, newest first."""
-        return [_worker_view(row) for row in await self._db.fetch(self._sql(_WORKERS), most(limit))]
+    async def workers(self, *, limit: int = 1000, ids: Collection[UUID] | None = None) -> list[WorkerView]:
+        """Return the registered workers, the living first."""
+        if ids is None:
+            rows = await self._db.fetch(self._sql(_ALL_WORKERS), most(limit))
+        else:
+            rows = await self._db.fetch(self._sql(_KNOWN_WORKERS), most(limit), list(ids))
+        return [_worker_view(row) for row in rows]
 
 
 def _worker_view(row: Record) -> WorkerView:

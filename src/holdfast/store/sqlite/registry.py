@@ -9,14 +9,15 @@ from holdfast.core.needs import HEARD_WITHIN, idle_besides
 from holdfast.core.states import Event
 from holdfast.core.text import clean
 from holdfast.errors import UnknownWorker
-from holdfast.store.port import TEXT_LIMIT, Action, Signal, Worker, WorkerKind, WorkerView, audit_line
-from holdfast.store.sqlite._sql import sql
+from holdfast.store.port import TEXT_LIMIT, Action, Signal, Worker, WorkerKind, WorkerView, audit_line, living_first
+from holdfast.store.sqlite._sql import in_chunks, sql
 from holdfast.store.sqlite.access import audit
 from holdfast.store.sqlite.moving import locate, move
 from holdfast.store.sqlite.values import microseconds, moment, moment_or_none, names_of, names_text, uuid_of
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Collection
     from uuid import UUID
 
     from holdfast.store.port import Beat
@@ -111,15 +112,23 @@ def revoke(writing: Writing, worker: UUID, by: str) -> list[UUID] | None:
     return released
 
 
-def workers(connection: sqlite3.Connection, limit: int) -> list[WorkerView]:
-    """Return the registered workers, newest first, each with the jobs it holds."""
+def workers(connection: sqlite3.Connection, limit: int, ids: Collection[UUID] | None) -> list[WorkerView]:
+    """Return the registered workers, the living first, each with the jobs it holds."""
     held: dict[bytes, list[bytes]] = {}
     for worker_id, job_id in connection.execute(sql("workers.held")):
         held.setdefault(worker_id, []).append(job_id)
-    cursor = connection.execute(sql("workers.workers"), (max(0, limit),))
+    if ids is None:
+        rows = _rows(connection.execute(sql("workers.workers"), (max(0, limit),)))
+    else:
+        chunks = in_chunks("workers.known", {worker.bytes for worker in ids})
+        rows = [row for statement, chunk in chunks for row in _rows(connection.execute(statement, chunk))]
+    views = living_first(_view(row, held.get(row["id"], [])) for row in rows)
+    return views[: max(0, limit)]
+
+
+def _rows(cursor: sqlite3.Cursor) -> list[dict[str, Any]]:
     columns = [column[0] for column in cursor.description]
-    rows = [dict(zip(columns, values, strict=True)) for values in cursor]
-    return [_view(row, held.get(row["id"], [])) for row in rows]
+    return [dict(zip(columns, values, strict=True)) for values in cursor]
 
 
 def _view(row: dict[str, Any], jobs: list[bytes]) -> WorkerView:

@@ -342,7 +342,5 @@ CREATE TABLE holdfast_worker (
     owner TEXT NOT NULL DEFAULT ''
 );
 
-CREATE INDEX holdfast_worker_newest ON holdfast_worker (registered_at, id);
-
-CREATE INDEX holdfast_worker_present ON holdfast_worker (id) WHERE offline_at IS NULL;
+CREATE INDEX holdfast_worker_listed ON holdfast_worker (offline_at, registered_at, id);
 

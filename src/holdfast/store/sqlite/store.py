@@ -36,7 +36,7 @@ from holdfast.store.sqlite.values import moment, stamp
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -551,9 +551,9 @@ class SqliteStore:
         """Return the known queues by name."""
         return await self._read(lambda connection: looking.queues(connection, self._now()))
 
-    async def workers(self, *, limit: int = 1000) -> list[WorkerView]:
-        """Return the registered workers, newest first."""
-        return await self._read(lambda connection: registry.workers(connection, limit))
+    async def workers(self, *, limit: int = 1000, ids: Collection[UUID] | None = None) -> list[WorkerView]:
+        """Return the registered workers, the living first."""
+        return await self._read(lambda connection: registry.workers(connection, limit, ids))
 
     async def stats(self) -> Stats:
         """Return exact counts and oldest waits."""

@@ -37,9 +37,8 @@ CREATE TABLE worker (
     counters text NOT NULL DEFAULT '{}',
     owner text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
-CREATE INDEX worker_registered_at ON worker (registered_at, id);
--- Workers are kept for ever: who looks for silent ones must not read those that are long gone.
-CREATE INDEX worker_online ON worker (no) WHERE offline_at IS NULL;
+-- Workers are kept for ever: who lists the living or looks for silent ones must not read those that are long gone.
+CREATE INDEX worker_listed ON worker (offline_at, registered_at, id);
 -- Every claim asks whether its worker may: mostly of an empty index.
 CREATE INDEX worker_disabled ON worker (no) WHERE disabled_at IS NOT NULL;
 

@@ -276,8 +276,8 @@ CREATE TABLE holdfast_limits (
 CREATE INDEX holdfast_limits_said ON holdfast_limits (kind, name, key) WHERE declared IS NOT NULL OR override IS NOT NULL;
 CREATE INDEX holdfast_limits_unsaid ON holdfast_limits (filled_at) WHERE declared IS NULL AND override IS NULL;
 
--- Kept for ever, so it grows: the newest are found by the one index, those that are not offline by the other. With a rowid,
--- because what a worker says of itself may be wide.
+-- Kept for ever, so it grows: the living, whose `offline_at` is empty, are found by the index. With a rowid, because what a worker
+-- says of itself may be wide.
 CREATE TABLE holdfast_worker (
     id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
     name TEXT NOT NULL,
@@ -295,8 +295,7 @@ CREATE TABLE holdfast_worker (
     info TEXT NOT NULL,
     owner TEXT NOT NULL DEFAULT ''
 );
-CREATE INDEX holdfast_worker_newest ON holdfast_worker (registered_at, id);
-CREATE INDEX holdfast_worker_present ON holdfast_worker (id) WHERE offline_at IS NULL;
+CREATE INDEX holdfast_worker_listed ON holdfast_worker (offline_at, registered_at, id);
 
 CREATE TABLE holdfast_schedule (
     name TEXT NOT NULL PRIMARY KEY,

@@ -1,10 +1,10 @@
 -- name: workers
-SELECT
-    id, name, info, kind, version, slots, capabilities, registered_at, heartbeat_at, offline_at, disabled_at, disabled_by,
-    draining_at, counters, owner
-FROM holdfast_worker
-ORDER BY registered_at DESC, id DESC
+SELECT * FROM holdfast_worker
+ORDER BY offline_at DESC NULLS FIRST, registered_at DESC, id DESC
 LIMIT ?
+
+-- name: known
+SELECT * FROM holdfast_worker WHERE id IN ({ids})
 
 -- name: held
 -- Reads every lease: there is one for each running job.
