@@ -30,6 +30,7 @@ SCANS = {
     "workers.held": {"holdfast_lease"},
     "running.first": {"lease"},  # an index would be written by every heartbeat
     "running.lapsed": {"lease"},  # as above
+    "beat.held": {"holdfast_lease"},  # one row for each running job
     "revoke.held": {"holdfast_lease"},
     "keys.keys": {"holdfast_key"},  # as many as people have made
     "schedules.schedules": {"holdfast_schedule"},  # as many as the code names

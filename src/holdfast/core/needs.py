@@ -16,8 +16,6 @@ SOFT: Final = "\x1e"
 """Stands between a capability that is preferred and for how many seconds, where needs are kept as texts."""
 HEARD_WITHIN: Final = 60.0
 """Seconds: who was not heard of for longer is not waited for."""
-RUNNING: Final = "concurrent_jobs"
-"""What a worker calls the number of jobs it runs, among its counters."""
 
 
 class Needs(NamedTuple):
@@ -71,19 +69,24 @@ def suits(needs: Needs, capabilities: frozenset[str], idle: frozenset[str], wait
     return all(name in capabilities or name not in idle or waited >= bound for name, bound in needs.preferred.items())
 
 
-def idle_besides(own: Iterable[str], workers: Iterable[tuple[Iterable[str], int, str]]) -> tuple[str, ...]:
-    """Return what others (capabilities, slots, counters) have that run less than they could, and one worker has not."""
+def idle_besides(own: Iterable[str], workers: Iterable[tuple[Iterable[str], int, int]]) -> tuple[str, ...]:
+    """Return what others (capabilities, slots, running jobs) have that run less than they could, and one worker has not."""
     idle: set[str] = set()
-    for capabilities, slots, counters in workers:
-        if _running(counters) < slots:
+    for capabilities, slots, running in workers:
+        if running < slots:
             idle.update(capabilities)
     return tuple(sorted(idle.difference(own)))
 
 
-def _running(counters: str) -> int:
-    """Return how many jobs a worker runs by its own account; many where that cannot be read."""
+def running_said(counters: str) -> int | None:
+    """Return how many jobs a worker runs by its own account; `None` where it does not say, or cannot be understood."""
     try:
-        found = msgspec.json.decode(counters)
-        return int(found.get(RUNNING, 0))
-    except (msgspec.DecodeError, AttributeError, TypeError, ValueError):
-        return 2**31
+        return msgspec.json.decode(counters, type=_Counted).concurrent_jobs
+    except msgspec.MsgspecError:  # any program may register one
+        return None
+
+
+class _Counted(msgspec.Struct):
+    """What is read of the counters of a worker."""
+
+    concurrent_jobs: int | None = None

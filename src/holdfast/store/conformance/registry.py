@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import pytest
@@ -13,8 +13,11 @@ from holdfast.core.outcome import CANCELED, Error
 from holdfast.core.states import Event, State
 from holdfast.errors import UnknownWorker
 from holdfast.store.conformance.records import hostile
-from holdfast.store.conformance.world import HOUR, Subject, World, ids
-from holdfast.store.port import Beat, Signal, Worker, WorkerKind, WorkerState, WorkerView
+from holdfast.store.conformance.world import HOUR, OTHER_TASK, TASK, Subject, World, ids
+from holdfast.store.port import Beat, ClaimRequest, Signal, Worker, WorkerKind, WorkerState, WorkerView
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 SILENCE: Final = 100.0
 """After how many seconds without a sign of life these tests call a worker offline."""
@@ -224,6 +227,46 @@ class Registry(Subject):
 
         assert await world.state(claimed.job_id) is State.RUNNING
         assert (await world.succeed(claimed)).accepted, "only the expiry of a lease decides anything"
+
+    @pytest.mark.parametrize("counters", ["{}", '{"done": 3}', '{"concurrent_jobs": "many"}'])
+    async def test_who_does_not_say_what_it_runs_is_idle_while_it_holds_less_than_it_could(
+        self, world: World, counters: str
+    ) -> None:
+        able = Worker(id=uuid4(), name="able", slots=2, capabilities=("gpu",))
+        await world.store.register(able)
+        world.workers["able"], world.has["able"] = able.id, {"gpu"}
+        await world.store.beat(Beat(worker=able.id, counters=counters))
+        await world.enqueue(*world.jobs(3))
+        (held,) = await world.claim(worker="able")
+        half = await beat(world, "plain")
+        await world.claim(worker="able")
+        full = await beat(world, "plain")
+        await world.store.beat(Beat(worker=able.id, counters='{"concurrent_jobs": 1}'))
+        said = await beat(world, "plain")
+        await world.store.beat(Beat(worker=able.id, counters=counters))
+        await world.succeed(held)
+
+        assert (half.idle, full.idle) == (("gpu",), ())
+        assert said.idle == ("gpu",), "what it says itself counts"
+        assert (await beat(world, "plain")).idle == ("gpu",)
+
+    async def test_job_is_left_to_a_worker_that_it_prefers_and_claimed_at_once_when_that_one_is_full(
+        self, world: World
+    ) -> None:
+        able = await world.worker("able", {"gpu"})
+        await world.store.beat(Beat(worker=able))
+        job = await world.create(prefers=("gpu",), prefer_for=HOUR)
+
+        async def claims() -> list[UUID]:
+            idle = frozenset((await beat(world, "plain")).idle)
+            plain = await world.worker("plain")
+            return ids(
+                await world.store.claim(ClaimRequest(worker=plain, tasks=frozenset({TASK}), limit=1, idle=idle, look=True))
+            )
+
+        assert await claims() == [], "it is left to the one that has a free slot"
+        await world.claimed("able", task=OTHER_TASK)
+        assert await claims() == [job]
 
     # disabling
 

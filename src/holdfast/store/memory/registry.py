@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.needs import HEARD_WITHIN, idle_besides
+from holdfast.core.needs import HEARD_WITHIN, idle_besides, running_said
 from holdfast.core.settle import revoke
 from holdfast.core.states import Event, State
 from holdfast.core.text import clean
@@ -43,16 +43,27 @@ class Registry(Handle):
 
     def _idle_besides(self, known: Registration) -> tuple[str, ...]:
         since = self.environment.now() - timedelta(seconds=HEARD_WITHIN)
+        others = [
+            (one.worker, running_said(one.counters))
+            for one in self.data.workers.values()
+            if one is not known
+            and one.worker.capabilities
+            and (one.heartbeat_at or one.registered_at) > since
+            and one.offline_at is one.disabled_at is one.draining_at is None
+        ]
+        held = self._held() if any(said is None for _, said in others) else {}
         return idle_besides(
             known.worker.capabilities,
-            [
-                (one.worker.capabilities, one.worker.slots, one.counters)
-                for one in self.data.workers.values()
-                if one is not known
-                and (one.heartbeat_at or one.registered_at) > since
-                and one.offline_at is one.disabled_at is one.draining_at is None
-            ],
+            [(one.capabilities, one.slots, len(held.get(one.id, ())) if said is None else said) for one, said in others],
         )
+
+    def _held(self) -> dict[UUID, list[UUID]]:
+        """Return the jobs that each worker holds, by its id."""
+        held: dict[UUID, list[UUID]] = {}
+        for job_id, record in sorted(self.data.by_state[State.RUNNING].items()):
+            if record.lease is not None:
+                held.setdefault(record.lease.worker, []).append(job_id)
+        return held
 
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped."""
@@ -119,10 +130,7 @@ class Registry(Handle):
 
     async def workers(self, *, limit: int = 1000, ids: Collection[UUID] | None = None) -> list[WorkerView]:
         """Return the registered workers, the living first."""
-        held: dict[UUID, list[UUID]] = {}
-        for job_id, record in sorted(self.data.by_state[State.RUNNING].items()):
-            if record.lease is not None:
-                held.setdefault(record.lease.worker, []).append(job_id)
+        held = self._held()
         wanted = None if ids is None else set(ids)
         views = [
             _view(known, held.get(worker, []))

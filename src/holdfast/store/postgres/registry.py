@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.core.needs import idle_besides
+from holdfast.core.needs import idle_besides, running_said
 from holdfast.core.outcome import Error
 from holdfast.core.settle import revoke
 from holdfast.errors import UnknownWorker
@@ -39,13 +39,16 @@ WITH me AS (
     WHERE id = $1 RETURNING disabled_at, draining_at, capabilities
 )
 SELECT me.disabled_at IS NOT NULL, me.draining_at IS NOT NULL, me.capabilities, (
-    SELECT json_agg(json_build_array(w.capabilities, w.slots, w.counters))::text FROM {schema}.worker w
+    SELECT json_agg(json_build_array(w.no, w.capabilities, w.slots, w.counters))::text FROM {schema}.worker w
     WHERE w.offline_at IS NULL AND w.disabled_at IS NULL AND w.draining_at IS NULL
         AND w.capabilities <> '[]' AND w.capabilities <> me.capabilities
         AND coalesce(w.heartbeat_at, w.registered_at) > clock_timestamp() - interval '60 s'
 ) FROM me
 """
 """With those that may have what this one has not: in most fleets nobody has."""
+
+_HELD: Final = "SELECT worker, count(*) FROM {schema}.lease WHERE worker = ANY ($1) GROUP BY worker"
+"""Asked only for those that do not say how many jobs they run: it reads every lease, as there is no index by worker."""
 
 _MARK_OFFLINE: Final = """
 UPDATE {schema}.worker SET offline_at = clock_timestamp()
@@ -98,10 +101,16 @@ class Registry(Handle):
         if others is None:
             return Signal(disabled, draining)
         rest = [
-            (msgspec.json.decode(capabilities), slots, counters)
-            for capabilities, slots, counters in msgspec.json.decode(others)
+            (no, msgspec.json.decode(capabilities), slots, running_said(counters))
+            for no, capabilities, slots, counters in msgspec.json.decode(others)
         ]
-        return Signal(disabled, draining, idle_besides(msgspec.json.decode(own), rest))
+        unsaid = [no for no, *_, said in rest if said is None]
+        held = {row[0]: row[1] for row in await self._db.fetch(self._sql(_HELD), unsaid)} if unsaid else {}
+        idle = idle_besides(
+            msgspec.json.decode(own),
+            [(capabilities, slots, held.get(no, 0) if said is None else said) for no, capabilities, slots, said in rest],
+        )
+        return Signal(disabled, draining, idle)
 
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped."""

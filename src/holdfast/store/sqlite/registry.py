@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core import settle
-from holdfast.core.needs import HEARD_WITHIN, idle_besides
+from holdfast.core.needs import HEARD_WITHIN, idle_besides, running_said
 from holdfast.core.states import Event
 from holdfast.core.text import clean
 from holdfast.errors import UnknownWorker
@@ -51,8 +51,20 @@ def beat(writing: Writing, beat: Beat) -> Signal:
     ((disabled_at, draining_at, own),) = rows
     since = writing.now - microseconds(HEARD_WITHIN)
     others = writing.connection.execute(sql("beat.capable"), (own or "[]", since)).fetchall()
-    rest = [(names_of(capabilities), slots, counters) for capabilities, slots, counters in others]
-    return Signal(disabled_at is not None, draining_at is not None, idle_besides(names_of(own), rest))
+    rest = [
+        (worker_id, names_of(capabilities), slots, running_said(counters))
+        for worker_id, capabilities, slots, counters in others
+    ]
+    unsaid = any(said is None for *_, said in rest)
+    held = dict(writing.connection.execute(sql("beat.held")).fetchall()) if unsaid else {}
+    idle = idle_besides(
+        names_of(own),
+        [
+            (capabilities, slots, held.get(worker_id, 0) if said is None else said)
+            for worker_id, capabilities, slots, said in rest
+        ],
+    )
+    return Signal(disabled_at is not None, draining_at is not None, idle)
 
 
 def retire(writing: Writing, worker: UUID) -> None:
