@@ -141,10 +141,10 @@ async def test_a_hint_follows_the_commit_where_the_stack_tells_of_it(memory: Hol
 
     conn = Conn(blocking=False)
     blocker = memory.new_id()
-    await memory.enqueue_many([note.call(1), note.options(after=blocker, delay=5).call(2)], conn=conn)
+    first, _ = await memory.enqueue_many([note.call(1), note.options(after=blocker, delay=5).call(2)], conn=conn)
     assert (ears.heard, conn.told) == ([], [])
     conn.commit()
-    assert ears.heard == [Hint(frozenset({"default"}), later=True, anything=True, waiters=True)]
+    assert ears.heard == [Hint(frozenset({"default"}), later=True, anything=True, waiters=True, ready=(first.id,))]
 
 
 async def test_a_notification_inside_the_transaction_can_be_left_out(ears: Ears) -> None:

@@ -148,8 +148,9 @@ async def test_others_are_told_after_the_commit_unless_it_told_them(carried: boo
             return [Enqueued(Enqueue.CREATED, job.id) for job in jobs]
 
     notifier = Carrying()
-    await Enqueuer(Store(), notifier).enqueue([a_job("t")], {})  # type: ignore[arg-type]
-    assert notifier.heard == [(Hint(frozenset({"default"})), carried)]
+    job = a_job("t")
+    await Enqueuer(Store(), notifier).enqueue([job], {})  # type: ignore[arg-type]
+    assert notifier.heard == [(Hint(frozenset({"default"}), ready=(job.id,)), carried)]
 
 
 async def test_its_own_process_looks_where_an_enqueue_may_have_been_committed() -> None:
@@ -170,4 +171,5 @@ async def test_its_own_process_looks_where_an_enqueue_may_have_been_committed() 
     with pytest.raises(StoreUnavailable):
         await enqueuer.enqueue([job], {})
     await enqueuer.enqueue([job], {})
-    assert notifier.heard == [(Hint(frozenset({"default"})), True), (Hint(frozenset({"default"})), False)]
+    unknown, known = Hint(frozenset({"default"})), Hint(frozenset({"default"}), ready=(job.id,))
+    assert notifier.heard == [(unknown, True), (known, False)]

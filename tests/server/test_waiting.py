@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import httpx2
 import msgspec
@@ -191,7 +192,7 @@ def test_hints_are_told_to_those_who_may_hear_them(ask: Asking) -> None:
     notifier = ask.served.server.context.notifier
     notifier.hint(Hint(frozenset({"theirs"})))
     assert msgspec.json.decode(next(every).data, type=Hint) == Hint(frozenset({"theirs"}))
-    notifier.hint(Hint(frozenset({"mine", "theirs"}), later=True))
+    notifier.hint(Hint(frozenset({"mine", "theirs"}), later=True, ready=(uuid4(),)))  # perhaps one of theirs
     assert msgspec.json.decode(next(own).data, type=Hint) == Hint(frozenset({"mine"}), later=True)
     every.close()  # type: ignore[attr-defined]
     own.close()  # type: ignore[attr-defined]

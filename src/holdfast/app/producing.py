@@ -119,7 +119,8 @@ class Producing(Asking):
 
 
 def _text(hint: Hint) -> str:
-    text = msgspec.json.encode(hint)
+    """Return what a transaction sends. It names no jobs: texts that are alike are delivered once, however many there are."""
+    text = msgspec.json.encode(msgspec.structs.replace(hint, ready=()))
     if len(text) > LONGEST_TOLD:
         text = msgspec.json.encode(Hint(anything=True, waiters=hint.waiters))
     return text.decode()

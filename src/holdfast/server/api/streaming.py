@@ -69,8 +69,8 @@ async def _events(asked: Asked[None]) -> AsyncIterator[ServerSentEvent]:
 
 
 def _within(hint: Hint, queues: frozenset[str] | None) -> Hint:
-    """Return what of a hint somebody may hear who may work on these queues."""
-    return hint if queues is None else msgspec.structs.replace(hint, queues=hint.queues & queues)
+    """Return what of a hint somebody may hear who may work on these queues: not which jobs of others have become ready."""
+    return hint if queues is None else msgspec.structs.replace(hint, queues=hint.queues & queues, ready=())
 
 
 def _event(kind: str, data: Any = None) -> ServerSentEvent:
