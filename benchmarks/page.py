@@ -1,7 +1,7 @@
 """Writes docs/performance.md from benchmarks/results/: what was not measured is not spoken of, what was missed is said.
 
-And docs/scaling.md (scaling.py), and parts of docs/guides/redis.md (dispatch_page.py) and docs/guides/remote-workers.md
-(serving_page.py).
+And docs/scaling.md (scaling.py), docs/media/performance.md (media_page.py), and parts of docs/guides/redis.md
+(dispatch_page.py) and docs/guides/remote-workers.md (serving_page.py).
 
 ./dev bench page                write it
 ./dev bench page --check        only tell whether it is as the results have it
@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import captions, dispatch_page, scaling, serving_page
+from benchmarks import captions, dispatch_page, media_page, scaling, serving_page
 from benchmarks.charts import GROWING, file_of, reports
 from benchmarks.limits import CROWDED
 from benchmarks.results import STORES, best_peer, runs_of, store_of, summary
@@ -577,6 +577,7 @@ def main(arguments: list[str] | None = None) -> int:
             (scaling.PAGE, scaling.page()),
             (dispatch_page.PAGE, dispatch_page.page()),
             (serving_page.PAGE, serving_page.page()),
+            (media_page.PAGE, media_page.page()),
         )
         if not path.exists() or path.read_text() != written
     ]
