@@ -62,11 +62,11 @@ def copy_stretch(
     arguments = ["-m", "holdfast_media.clip.copier", str(source), str(target), str(key), "end" if end is None else repr(end)]
     try:
         ended = child.run([sys.executable, *arguments], timeout=deadline.left(), stop=stop, on_line=hear, memory=MEMORY)
-    except Late:
-        raise deadline.missed() from None
+    except Late as late:
+        raise deadline.missed(detail=late.tail) from None
     if not answers:
         code = INPUT_UNREADABLE if ended.returncode < 0 and ended.returncode not in {-9, -15} else INTERNAL_TRANSIENT
         raise MediaError(code, f"the process that copies ended with {ended.returncode} and gave no answer", detail=ended.tail)
     if isinstance(answers[-1], Refusal):
-        raise MediaError(answers[-1].code, answers[-1].message)
+        raise MediaError(answers[-1].code, answers[-1].message, detail=ended.tail)
     return answers[-1]

@@ -19,6 +19,6 @@ class Deadline:
         """Return the seconds that are left."""
         return max(0.0, self.begun + self.seconds - time.monotonic())
 
-    def missed(self, *, detail: str = "") -> MediaError:
+    def missed(self, *, detail: str) -> MediaError:
         """Return what to raise when a process was ended because none were."""
         return MediaError(CLIP_TIMEOUT, f"cutting took longer than {self.seconds:g} s, and was ended", detail=detail)

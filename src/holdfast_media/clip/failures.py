@@ -47,7 +47,8 @@ def translated(
     """Turn what is raised inside into what the queue understands, in words that may be shown.
 
     `aborted` raises when the attempt was asked to stop: then that, and not what came of it, is what happened. The cause is not
-    kept: its own words may hold what `shown` takes out. `log` gets the traceback of what nobody foresaw.
+    kept: its own words may hold what `shown` takes out. `log` gets the end of what a program said that failed, and the
+    traceback of what nobody foresaw.
     """
     try:
         yield
@@ -55,6 +56,8 @@ def translated(
         raise
     except MediaError as error:
         aborted()
+        if error.detail:
+            log(shown(f"the end of what it said:\n{error.detail}"))
         raise _told(error.code, shown(error.message), retryable=error.retryable) from None
     except Stopped as stopped:
         aborted()

@@ -95,12 +95,17 @@ def read_stretch(path: Path, start: float, end: float | None, *, stop: Callable[
     ]
     try:
         ended = child.run(arguments, timeout=deadline.left(), stop=stop, on_line=lines.append, memory=MEMORY)
-    except Late:
-        raise deadline.missed() from None
+    except Late as late:
+        raise deadline.missed(detail=late.tail) from None
     if ended.returncode in {-9, -15}:
-        raise MediaError(PROBE_FAILED, "the process that reads the source was killed from outside, perhaps for want of memory")
+        raise MediaError(
+            PROBE_FAILED,
+            "the process that reads the source was killed from outside, perhaps for want of memory",
+            detail=ended.tail,
+        )
     if ended.returncode < 0:
-        raise MediaError(INPUT_UNREADABLE, f"the source is so broken that reading it crashes (signal {-ended.returncode})")
+        message = f"the source is so broken that reading it crashes (signal {-ended.returncode})"
+        raise MediaError(INPUT_UNREADABLE, message, detail=ended.tail)
     try:
         answer = msgspec.json.decode(lines[-1] if lines else "", type=Stretch | Refusal)
     except msgspec.MsgspecError:
@@ -108,7 +113,7 @@ def read_stretch(path: Path, start: float, end: float | None, *, stop: Callable[
             PROBE_FAILED, f"the process that reads the source gave no answer (exit {ended.returncode})", detail=ended.tail
         ) from None
     if isinstance(answer, Refusal):
-        raise MediaError(answer.code, answer.message)
+        raise MediaError(answer.code, answer.message, detail=ended.tail)
     return answer
 
 

@@ -77,8 +77,9 @@ def fetch(
     ]
     try:
         ended = child.run(command, timeout=timeout, stop=stop, on_line=hear, environment=_through(proxy))
-    except Late:
-        raise MediaError(YTDLP_TIMEOUT, f"yt-dlp took longer than {timeout:g} s for {shown_url(url)}, and was ended") from None
+    except Late as late:
+        message = f"yt-dlp took longer than {timeout:g} s for {shown_url(url)}, and was ended"
+        raise MediaError(YTDLP_TIMEOUT, message, detail=late.tail) from None
     made = sorted(folder.glob(f"{NAME}.*"), key=lambda path: path.stat().st_size, reverse=True)
     if ended.returncode == 0 and made and not made[0].name.endswith((".part", ".ytdl")):
         if made[0].stat().st_size > max_bytes:

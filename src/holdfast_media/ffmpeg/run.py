@@ -20,7 +20,7 @@ from holdfast_media.errors import (
 from holdfast_media.ffmpeg.find import find_ffmpeg
 from holdfast_media.ffmpeg.progress import ProgressReader
 from holdfast_media.ffmpeg.redact import redact
-from holdfast_media.ffmpeg.supervise import Hungry, Late, supervise
+from holdfast_media.ffmpeg.supervise import Hungry, Killed, supervise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -84,23 +84,39 @@ def run(
         if reader.mark != moved[1]:
             moved = (now, reader.mark)
         elif stall_after is not None and now - moved[0] > (quiet := stall_after + (lead if moved[0] == begun else 0.0)):
-            raise MediaError(ENCODE_STALLED, f"ffmpeg wrote nothing for {quiet:g} seconds and was killed.")
+            raise _Stalled(quiet)
 
     command = [str(program), "-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+warning"]
     command += ["-progress", "pipe:1", "-stats_period", "0.25", *arguments]
     try:
         ended = supervise(command, on_output=take, on_tick=tick, stop=stop, timeout=timeout, resident=memory)
-    except Hungry:
-        used = f"ffmpeg used more than {memory / (1 << 30):.1f} GiB of memory, far more than such a picture needs"
-        advice = "The source may be made to do that; if you trust it, make fewer qualities at once (--no-together)."
-        raise MediaError(INPUT_TOO_LARGE, f"{used}, and was killed. {advice}") from None
-    except Late:
-        raise MediaError(ENCODE_TIMEOUT, f"ffmpeg was not done within {timeout:g} seconds and was killed.") from None
+    except Killed as killed:
+        tail = _shown(killed.tail, scratch=scratch, hidden=(*hidden, program))
+        raise _why(killed, tail, timeout=timeout, memory=memory) from None
     tail = _shown(ended.tail, scratch=scratch, hidden=(*hidden, program))
     # ffmpeg 5.1 ends with 0 when the disk is full, and only says so
     if ended.returncode != 0 or any(words in tail for words in _NO_SPACE):
         raise _failure(ended.returncode, tail)
     return RunResult(seconds=time.monotonic() - begun, frames=reader.frames, tail=tail)
+
+
+class _Stalled(Killed):
+    """It has moved nothing for so many seconds."""
+
+    def __init__(self, quiet: float) -> None:
+        super().__init__()
+        self.quiet = quiet
+
+
+def _why(killed: Killed, tail: str, *, timeout: float | None, memory: int) -> MediaError:
+    """Return the error for an ffmpeg that was killed from here."""
+    if isinstance(killed, _Stalled):
+        return MediaError(ENCODE_STALLED, f"ffmpeg wrote nothing for {killed.quiet:g} seconds and was killed.", detail=tail)
+    if isinstance(killed, Hungry):
+        used = f"ffmpeg used more than {memory / (1 << 30):.1f} GiB of memory, far more than such a picture needs"
+        advice = "The source may be made to do that; if you trust it, make fewer qualities at once (--no-together)."
+        return MediaError(INPUT_TOO_LARGE, f"{used}, and was killed. {advice}", detail=tail)
+    return MediaError(ENCODE_TIMEOUT, f"ffmpeg was not done within {timeout:g} seconds and was killed.", detail=tail)
 
 
 def _shown(tail: str, *, scratch: Path | None, hidden: Iterable[str | Path]) -> str:

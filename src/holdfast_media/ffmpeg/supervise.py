@@ -24,11 +24,17 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _LAUNCH: Final = Path(__file__).with_name("launch.py")
 
 
-class Late(Exception):
+class Killed(Exception):
+    """The program was killed from here, and why; `tail` is the end of its standard error until then."""
+
+    tail = ""
+
+
+class Late(Killed):
     """The program did not end within its time and was killed."""
 
 
-class Hungry(Exception):
+class Hungry(Killed):
     """The program took more memory than it may and was killed."""
 
 
@@ -53,6 +59,8 @@ def supervise(
     environment: Mapping[str, str] | None = None,
 ) -> Ended:
     """Run the command until it ends; raises `Stopped`, `Late`, `Hungry`, and whatever the callbacks raise.
+
+    A callback that finds that the program must not go on raises a `Killed` of its own, to have the tail with it.
 
     One thread does it all, so none can be left behind. Both pipes are always drained: a program that cannot write stands
     still. `on_tick` is called with the monotonic time at least every 0.25 s. `environment` is all that the program has of it;
@@ -85,6 +93,9 @@ def supervise(
                 selector.register(pipe, selectors.EVENT_READ, take)
             _drain(selector, stop=stop, deadline=deadline, on_tick=on_tick, measure=lambda: _measure(process.pid, resident))
             _await(process, stop=stop, deadline=deadline)
+    except Killed as killed:
+        killed.tail = tail.decode(errors="replace")
+        raise
     finally:
         _end(process)
     return Ended(process.returncode, tail.decode(errors="replace"))

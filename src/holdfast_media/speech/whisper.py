@@ -131,9 +131,11 @@ class FasterWhisper:
         hearing = _Hearing(lambda _: None)
         try:
             ended = child.run(_process(search), timeout=LOOK_WITHIN, stop=lambda: None, on_line=hearing.line)
-        except Late:
+        except Late as late:
             raise MediaError(
-                INTERNAL_TRANSIENT, f"looking for the model {self.model} took longer than {LOOK_WITHIN:g} s"
+                INTERNAL_TRANSIENT,
+                f"looking for the model {self.model} took longer than {LOOK_WITHIN:g} s",
+                detail=late.tail,
             ) from None
         if hearing.failed is not None:
             raise MediaError(hearing.failed.code, hearing.failed.message, detail=ended.tail)
@@ -174,9 +176,11 @@ class FasterWhisper:
         hearing = _Hearing(on_progress)
         try:
             ended = child.run(_process(order), timeout=self.timeout, stop=stop, on_line=hearing.line)
-        except Late:
+        except Late as late:
             raise MediaError(
-                INTERNAL_TRANSIENT, f"speech recognition took longer than {self.timeout:g} s, and was ended"
+                INTERNAL_TRANSIENT,
+                f"speech recognition took longer than {self.timeout:g} s, and was ended",
+                detail=late.tail,
             ) from None
         if hearing.failed is not None:
             raise MediaError(hearing.failed.code, hearing.failed.message, detail=ended.tail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -349,6 +350,42 @@ async def test_a_source_that_changes_while_it_is_cut_is_noticed(tmp_path: Path, 
 
 
 # --- what is shown --------------------------------------------------------------------------------------------------------
+
+
+async def said_in(studio: Studio, *args: Any) -> str:
+    """Ask for a clip that fails; returns the log of its job."""
+    handle = await studio.task.enqueue(*args)
+    async with studio.app.worker(poll=0.05):
+        with pytest.raises(JobFailed):
+            await handle.result(timeout=60)
+    return "\n".join(line.message for line in await handle.logs())
+
+
+async def test_the_end_of_what_the_encoder_said_is_in_the_log_of_the_job(tmp_path: Path, film: Path) -> None:
+    program = tmp_path / "ffmpeg"
+    program.write_text(
+        f'#!/bin/sh\necho "[in#0] opened {film} for /home/ana" >&2\necho "[enc] the very end of it" >&2\nexit 1\n'
+    )
+    program.chmod(0o755)
+    studio = build(tmp_path, ffmpeg=program)
+    log = await said_in(studio, str(film), 1.0, 2.0)
+    assert "[in#0] opened <source> for <file>\n[enc] the very end of it" in log
+    assert "/home" not in log
+    assert str(film.parent) not in log
+    await studio.app.close()
+
+
+async def test_so_is_that_of_the_process_that_reads_the_source(
+    tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ncase "$*" in *clip.reader*) echo "no good: {film}, /home/ana" >&2; kill -SEGV $$;; esac\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    studio = build(tmp_path)
+    log = await said_in(studio, str(film), 1.0, 2.0)
+    assert "no good: <source>, <path>" in log
+    await studio.app.close()
 
 
 async def test_no_line_and_no_error_shows_where_the_source_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import JobFailed
+from holdfast import JobFailed, Retry
 from holdfast_media.clip import resolving, ytdlp
 from holdfast_media.clip.addresses import networks
 from holdfast_media.clip.gate import gate
@@ -148,6 +148,23 @@ async def test_a_page_that_takes_too_long_is_tried_again_and_fails_with_its_code
             await studio.clip(site.url, 0.0, 1.0)
         assert failed.value.code == "RETRIES_EXHAUSTED"
         assert studio.left() == []
+        await studio.app.close()
+
+
+@pytest.mark.parametrize("ends", ["exit 1", "exec sleep 300"])
+async def test_the_end_of_what_it_said_is_in_the_log_of_the_job(tmp_path: Path, ends: str) -> None:
+    """Also when it was ended: what it said before may tell what it was waiting for."""
+    with serving(Site(content=PAGE, content_type="text/html")) as site:
+        said = "[generic] looked into /home/ana/.netrc\\nERROR: Unsupported URL"
+        speaking = program(tmp_path, f"printf '{said}\\n' >&2\n{ends}")
+        once = Retry(max_attempts=1)
+        studio = build(tmp_path, networks=("127.0.0.0/8",), ytdlp=speaking, ytdlp_timeout=3.0, retry=once)
+        handle = await studio.task.enqueue(site.url, 0.0, 1.0)
+        async with studio.app.worker(poll=0.05):
+            with pytest.raises(JobFailed):
+                await handle.result(timeout=60)
+        log = "\n".join(line.message for line in await handle.logs())
+        assert "[generic] looked into <path>\nERROR: Unsupported URL" in log
         await studio.app.close()
 
 

@@ -148,6 +148,21 @@ def test_the_end_of_what_it_said_is_kept_with_the_error(tmp_path: Path) -> None:
     assert len(error.detail) < 9000
 
 
+@pytest.mark.parametrize(
+    ("then", "options"),
+    [
+        ("time.sleep(60)", {"stall_after": 0.4, "lead": 60.0}),
+        ("time.sleep(60)", {"timeout": 3.0}),
+        ("kept = bytes(400 << 20)\nkept = kept.replace(b'\\0', b'1')\ntime.sleep(60)", {"memory": 200 << 20}),
+    ],
+)
+def test_so_is_that_of_one_that_was_killed(tmp_path: Path, then: str, options: dict[str, float]) -> None:
+    said = f"sys.stderr.write('[warning] waiting for /home/ana\\n')\nprint({REPORT.format(1, 1, 'continue')!r}, flush=True)"
+    error = failure(fake(tmp_path, f"{said}\n{then}"), **options)
+    assert error.code in {"ENCODE_STALLED", "ENCODE_TIMEOUT", "INPUT_TOO_LARGE"}
+    assert error.detail == "[warning] waiting for <file>"
+
+
 def test_a_full_disk_is_told_apart() -> None:
     error = failure(None, *lavfi(1), "-c:v", "rawvideo", "-f", "rawvideo", "-y", "/dev/full")
     assert (error.code, error.retryable) == ("DISK_FULL", True)
