@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from cyclopts import Parameter
 
-from holdfast import BadSetting, Holdfast
+from holdfast import BadSetting, Holdfast, HoldfastError
 from holdfast_media.errors import LADDER_INVALID, MediaError
 from holdfast_media.library import BadRequest, VideoNotFound
 from holdfast_media.media import Media
@@ -27,6 +27,7 @@ ERROR: Final = 1
 USAGE: Final = 2
 NOT_FOUND: Final = 3
 INTERRUPTED: Final = 130
+OTHER_FOLDER: Final = "name another folder for the output"
 OWN_DATABASE: Final = ".holdfast.db"
 """In the folder of the storage: the jobs and videos of those who named no store."""
 _PASSWORD: Final = re.compile(r"(//[^/@:]*):[^/@]*@")
@@ -69,29 +70,74 @@ def run(common: Common, work: Callable[[Media], Awaitable[int | None]], *, creat
     except MediaError as error:
         note(f"error: {error}")
         return USAGE if error.code == LADDER_INVALID else ERROR  # the ladder was named here
+    except (HoldfastError, TimeoutError, BrokenPipeError):
+        raise  # told where all commands end; some of them are errors of the system too
+    except OSError as error:
+        note(f"error: {refused(error)}. Fix: mend that, or name another file or folder")
+        return ERROR
+
+
+def refused(error: OSError) -> str:
+    """Return what the system did not do, as one says it: the file, and why."""
+    why = error.strerror or str(error)
+    return why if error.filename is None else f"{error.filename}: {why}"
 
 
 def opened(common: Common, *, create: bool, **options: Any) -> Media:
     """Return the media application on the store and storage that the command line and the settings name."""
     url = named_store(common.url)
+    media = Media(Holdfast(url or "sqlite:///unused.db"), storage=common.out, **options)
+    folder = local_folder(media.settings.storage)
+    if folder is not None and os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112  never raise
+        raise BadSetting(f"{folder} is a file, not a folder. Fix: {OTHER_FOLDER}")
     if url is not None:
-        return Media(Holdfast(url), storage=common.out, **options)
-    media = Media(Holdfast("sqlite:///unused.db"), storage=common.out, **options)  # for its settings: where the output goes
-    if "://" in media.settings.storage and not media.settings.storage.startswith("file://"):
+        return media
+    if folder is None:
         raise BadSetting(
             "which store? The output goes elsewhere, so the jobs need a place of their own. Say it in one of three ways:\n"
             "  --url sqlite:///jobs.db\n  export HOLDFAST_URL=postgresql://user@host/database\n"
             '  url = "…" in holdfast.toml'
         )
-    folder = Path(media.settings.storage.removeprefix("file://")).expanduser().absolute()
-    if create:
-        folder.mkdir(parents=True, exist_ok=True)
-    elif not (folder / OWN_DATABASE).exists():
+    if create and (why := made(folder)):
+        raise BadSetting(f"{why}. Fix: {OTHER_FOLDER}")
+    if not create and not (folder / OWN_DATABASE).exists():
         raise BadSetting(
             f"there is no library here: neither --url, HOLDFAST_URL nor holdfast.toml name a store, and {folder} has none. "
             f"Begin with: {command(common, 'transcode', 'FILE')}"
         )
     return Media(Holdfast(f"sqlite:///{folder / OWN_DATABASE}"), root=folder, **options)
+
+
+def local_folder(storage: str) -> Path | None:
+    """Return the folder of a storage; `None`: it is elsewhere."""
+    path = storage.removeprefix("file://")
+    return None if "://" in path else Path(path).expanduser().absolute()
+
+
+def made(folder: Path) -> str:
+    """Make a folder unless it is there; returns why nothing can be written into it, empty: something can."""
+    if why := unusable(folder):
+        return why
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return refused(error)
+    return ""
+
+
+def unusable(folder: Path) -> str:
+    """Return why nothing can be written into a folder, which is there or would be made; empty: nothing speaks against it."""
+    there = nearest(folder)
+    if not there.is_dir():
+        return f"{there} is a file, not a folder"
+    return "" if os.access(there, os.W_OK | os.X_OK) else f"nothing may be written into {there}"
+
+
+def nearest(folder: Path) -> Path:
+    """Return a folder, or the nearest one above it that is there."""
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    return folder
 
 
 def named_store(said: str | None) -> str | None:

@@ -15,7 +15,7 @@ import msgspec
 from cyclopts import Parameter
 from rich.markup import escape
 
-from holdfast_media.cli.common import ERROR, INTERRUPTED, OK, USAGE, Flag, interactive, named_store, note, print_json
+from holdfast_media.cli.common import ERROR, INTERRUPTED, OK, USAGE, Flag, interactive, made, named_store, note, print_json
 from holdfast_media.errors import MediaError
 from holdfast_media.library.grid import CellState
 
@@ -68,6 +68,9 @@ def demo(
         note(
             f"error: --seconds must be {SHORTEST} or more, not {seconds}: with less, all is over before a worker can be killed"
         )
+        return USAGE
+    if keep is not None and (why := made(keep)):
+        note(f"error: --keep {keep}: {why}. Fix: name another folder")
         return USAGE
 
     async def course(audience: Audience) -> tuple[Place, Account]:

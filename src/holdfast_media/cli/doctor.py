@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast import HoldfastError
 from holdfast_media import settings as configuration
-from holdfast_media.cli.common import COMMON, ERROR, OK, Common, print_json, print_table, size
+from holdfast_media.cli.common import COMMON, ERROR, OK, Common, local_folder, nearest, print_json, print_table, size, unusable
 from holdfast_media.errors import MediaError
 from holdfast_media.ffmpeg import available, look_for_ffmpeg
 from holdfast_media.ladder import ladder_of
@@ -18,6 +17,7 @@ from holdfast_media.storage import storage_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from holdfast_media.settings import Settings
 
@@ -103,17 +103,14 @@ def _speech(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _room(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
-    there = settings.scratch
-    while not there.exists():
-        there = there.parent
-    yield _disk("scratch", shutil.disk_usage(there).free, f"{settings.scratch}", "name another folder: HOLDFAST_MEDIA_SCRATCH")
+    yield _folder("scratch", settings.scratch, "name another folder: HOLDFAST_MEDIA_SCRATCH")
+    fix = "name another place: HOLDFAST_MEDIA_STORAGE"
+    if (folder := local_folder(settings.storage)) is not None:
+        yield _folder("storage", folder, fix)
+        return
     try:
         storage = storage_from(settings.storage)
-        local = "://" not in settings.storage
-        folder = Path(settings.storage).expanduser().absolute() if local else None
-        while folder is not None and not folder.exists():
-            folder = folder.parent
-        free = shutil.disk_usage(folder).free if folder is not None else storage.free_bytes()
+        free = storage.free_bytes()
         storage.close()
     except (MediaError, OSError) as error:
         yield "storage", "fail", str(error), "mend storage in [media] of holdfast.toml"
@@ -121,7 +118,13 @@ def _room(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
     if free is None:
         yield "storage", "ok", f"{settings.storage}; nobody can say how much room there is", ""
     else:
-        yield _disk("storage", free, settings.storage, "name another place: HOLDFAST_MEDIA_STORAGE")
+        yield _disk("storage", free, settings.storage, fix)
+
+
+def _folder(name: str, folder: Path, fix: str) -> tuple[str, str, str, str]:
+    if why := unusable(folder):
+        return name, "fail", why, fix
+    return _disk(name, shutil.disk_usage(nearest(folder)).free, str(folder), fix)
 
 
 def _disk(name: str, free: int, place: str, fix: str) -> tuple[str, str, str, str]:

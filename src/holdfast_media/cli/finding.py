@@ -36,16 +36,22 @@ def media_files(sources: tuple[Path, ...], *, but: Path | None = None) -> list[P
     """Return the files that are meant, each once; folders are searched, hidden ones and the output left out."""
     found: dict[Path, None] = {}
     for source in sources:
-        if not source.exists():
-            raise BadRequest(f"there is no file or folder {source}")
-        if not source.is_dir():
-            found[source.absolute()] = None
-            continue
-        inside = sorted(path for path in source.absolute().rglob("*") if _counts(path, source.absolute(), but))
-        if not inside:
-            raise BadRequest(f"no media file in {source}: looked for {', '.join(sorted(ENDINGS))}")
-        found |= dict.fromkeys(inside)
+        try:
+            found |= dict.fromkeys(_meant(source, but))
+        except OSError as error:
+            raise BadRequest(f"{source} cannot be read: {error.strerror}") from None
     return list(found)
+
+
+def _meant(source: Path, but: Path | None) -> list[Path]:
+    if not source.exists():
+        raise BadRequest(f"there is no file or folder {source}")
+    if not source.is_dir():
+        return [source.absolute()]
+    inside = sorted(path for path in source.absolute().rglob("*") if _counts(path, source.absolute(), but))
+    if not inside:
+        raise BadRequest(f"no media file in {source}: looked for {', '.join(sorted(ENDINGS))}")
+    return inside
 
 
 def _counts(path: Path, folder: Path, but: Path | None) -> bool:

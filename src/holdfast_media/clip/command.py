@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from cyclopts import Parameter
@@ -29,14 +30,16 @@ from holdfast_media.cli.common import (
     Flag,
     harmless,
     interactive,
+    made,
     note,
     print_json,
+    refused,
     run,
     sentence,
     size,
     without_password,
 )
-from holdfast_media.clip.resolving import is_address
+from holdfast_media.clip.resolving import is_address, local_path
 from holdfast_media.settings import load
 from holdfast_media.speech.whisper import DEFAULT_MODEL
 
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
 LOOK_EVERY: Final = 0.2
 CANCELED_WITHIN: Final = 10.0
 """Seconds that the worker has to end what was canceled, before it is ended with it."""
+LONGEST_NAME: Final = 60
+"""Letters of the source's name in that of a clip: file systems take 255 bytes."""
 _CLOCK: Final = re.compile(r"(?:(\d+):([0-5]?\d)|(\d+)):([0-5]?\d(?:\.\d+)?)")
 """The first field may be as large as it likes: 90:00 is an hour and a half."""
 _PLAIN: Final = re.compile(r"\d+(?:\.\d+)?")
@@ -91,7 +96,7 @@ def clip(
     end
         Where it ends; else with the source.
     out
-        Write it into this file as well; what is there is replaced.
+        Write it into this file as well; what is there is replaced. A folder that is there gets it as SOURCE-START-END.mp4.
     fast
         Copy instead of encoding: at once and without loss, but from the key frame before --start on. The output says which.
     asr
@@ -113,11 +118,14 @@ def clip(
     """
     try:
         args = (_whole(source), *_span(start, end))
-    except ValueError as error:
-        note(f"error: {error}")
+    except (ValueError, OSError) as error:
+        note(f"error: {refused(error) if isinstance(error, OSError) else error}")
         return USAGE
     if detach and out is not None:
         note("error: --out needs the clip, and --detach does not wait for it: leave out one of them")
+        return USAGE
+    if out is not None and (why := _against(out)):
+        note(f"error: --out {out}: {why}. Fix: name another file, or a folder")
         return USAGE
 
     async def work(media: Media) -> int:
@@ -128,7 +136,7 @@ def clip(
         own = _own_queue(media, media.settings.speech_model if asr else None)
         mine = media.clip.options(queue=own, key_scope=own)
         handle = await mine.enqueue(*args, fast=fast, asr=asr, language=language)
-        return await _watched(media, handle, own, out, as_json=as_json)
+        return await _watched(media, handle, args[0], own, out, as_json=as_json)
 
     options: dict[str, Any] = {"speech_model": model or load({}).speech_model or DEFAULT_MODEL} if asr else {}
     if allow_network:
@@ -166,6 +174,13 @@ def _whole(source: str) -> str:
     return str(path)
 
 
+def _against(out: Path) -> str:
+    """Return why a clip cannot be written there; empty: it can. Asked before one is made."""
+    if os.path.isdir(out):  # noqa: PTH112  unlike Path.is_dir it never raises
+        return made(out)
+    return made(out.parent) or ("" if out.is_file() or not out.exists() else "it is no plain file")
+
+
 def _own_queue(media: Media, model: str | None) -> str:
     """Return the queue of the commands that would do the same: on this machine, for this user, with these settings.
 
@@ -183,7 +198,9 @@ def _own_queue(media: Media, model: str | None) -> str:
 # --- watching -------------------------------------------------------------------------------------------------------------
 
 
-async def _watched(media: Media, handle: Handle[ClipResult], queue: str, out: Path | None, *, as_json: bool) -> int:
+async def _watched(
+    media: Media, handle: Handle[ClipResult], source: str, queue: str, out: Path | None, *, as_json: bool
+) -> int:
     """Work and watch until it has ended, or somebody interrupts."""
     stop = asyncio.Event()
     with _interrupted(stop):
@@ -201,7 +218,11 @@ async def _watched(media: Media, handle: Handle[ClipResult], queue: str, out: Pa
         note(f"error: {sentence(str(error))} More: {more}")
         return ERROR
     if out is not None:
-        await asyncio.to_thread(_copied, media, result.key, out)
+        try:
+            out = await asyncio.to_thread(_copied, media, source, result, out)
+        except OSError as error:
+            note(f"error: {out} could not be written: {error.strerror}. The clip is made, and is {result.url}")
+            return ERROR
     _told(handle.id, result, out, as_json=as_json)
     return OK
 
@@ -259,16 +280,24 @@ def _bar(*, draws: bool) -> Iterator[Callable[[float, str], None]]:
         yield lambda percent, stage: progress.update(bar, completed=percent, description=stage)
 
 
-def _copied(media: Media, key: str, out: Path) -> None:
-    """Write an artifact into a file: beside it first, then by one rename."""
-    out.parent.mkdir(parents=True, exist_ok=True)
+def _named(source: str, result: ClipResult) -> str:
+    """Return what a clip is called in a folder of somebody: film-62.5-70.mp4."""
+    path = Path(urlsplit(source).path) if is_address(source) else local_path(source)
+    times = [f"{one:.3f}".rstrip("0").rstrip(".") for one in (result.asked_start, result.asked_end) if one is not None]
+    return "-".join([path.stem[:LONGEST_NAME] or "clip", *times]) + f".{result.container}"
+
+
+def _copied(media: Media, source: str, result: ClipResult, out: Path) -> Path:
+    """Write a clip into a file, or into a folder: beside it first, then by one rename. Returns the file."""
+    out = out / _named(source, result) if out.is_dir() else out
     work = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
-        with media.storage.lend(key) as path:
+        with media.storage.lend(result.key) as path:
             shutil.copyfile(path, work)
         work.replace(out)
     finally:
         work.unlink(missing_ok=True)
+    return out
 
 
 def _told(job_id: UUID, result: ClipResult, out: Path | None, *, as_json: bool) -> None:

@@ -28,3 +28,58 @@ def test_what_cannot_be_made_is_refused(cli: Callable[..., Done], here: Path, op
     refused = cli("transcode", "film.mp4", *options)
     assert (refused.code, said in refused.err, "Error" in refused.err) == (2, True, False), refused.err
     assert not list(here.glob("media/videos/*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("transcode", "film.mp4", "--out", "afile"), "afile is a file, not a folder"),
+        (("transcode", "film.mp4", "--out", "afile", "--url", "sqlite:///jobs.db"), "afile is a file, not a folder"),
+        (("transcode", "film.mp4", "--out", "afile/deeper"), "afile is a file, not a folder"),
+        (("transcode", "film.mp4", "--out", "/proc/nope"), "/proc/nope: No such file or directory"),
+        (("clip", "film.mp4", "--storage", "afile"), "afile is a file, not a folder"),
+        (("clip", "film.mp4", "--storage", "/proc/nope"), "/proc/nope: No such file or directory"),
+        (("serve", "--root", "afile"), "afile is a file, not a folder"),
+        (("serve", "--root", "/proc/nope"), "/proc/nope: No such file or directory"),
+        (("ls", "--out", "afile"), "afile is a file, not a folder"),
+        (("demo", "--keep", "afile"), "afile is a file, not a folder"),
+    ],
+)
+def test_a_folder_that_is_none_is_refused(cli: Callable[..., Done], here: Path, words: tuple[str, ...], said: str) -> None:
+    film(here / "film.mp4", seconds=1, sound=False)
+    (here / "afile").write_text("mine")
+    refused = cli(*words)
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith("error: ")
+    assert said in refused.err
+    assert "Fix: " in refused.err
+    assert not (here / "jobs.db").exists()
+
+
+@pytest.mark.parametrize("words", [("transcode",), ("clip",), ("serve",)])
+def test_a_name_that_no_file_can_have_is_told_as_any_mistake(
+    cli: Callable[..., Done], here: Path, words: tuple[str, ...]
+) -> None:
+    refused = cli(*words, "x" * 300)
+    assert refused.code in {1, 2}
+    assert refused.err.startswith("error: ")
+    assert "File name too long" in refused.err
+
+
+@pytest.mark.parametrize("words", [("transcode", "film.mp4"), ("clip", "film.mp4")])
+def test_so_is_a_scratch_folder_that_cannot_be_made(
+    cli: Callable[..., Done], here: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    film(here / "film.mp4", seconds=1, sound=False)
+    (here / "afile").write_text("mine")
+    monkeypatch.setenv("HOLDFAST_MEDIA_SCRATCH", str(here / "afile"))
+    refused = cli(*words)
+    assert refused.code == 1
+    assert f"error: {here / 'afile'}: File exists" in refused.err
+
+
+@pytest.mark.parametrize("place", ["afile", "afile/deeper"])
+def test_the_doctor_says_that_a_folder_is_none(cli: Callable[..., Done], here: Path, place: str) -> None:
+    (here / "afile").write_text("mine")
+    found = {line["name"]: line for line in cli("doctor", "--out", place, "--json").json}
+    assert (found["storage"]["level"], found["storage"]["text"]) == ("fail", f"{here / 'afile'} is a file, not a folder")

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,12 +20,12 @@ from holdfast.__main__ import main
 from holdfast.connect import connect
 from holdfast.store.port import JobFilter
 from holdfast_media.cli.common import Common, opened
+from holdfast_media.clip import command
 from holdfast_media.clip.command import _own_queue, seconds
 from tests.media.clip import films
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from holdfast import JobView
 
@@ -111,6 +112,50 @@ def test_mistakes_end_with_two_and_failures_with_one(run: Callable[..., Done], f
     beyond = run(film, "--start", "100")
     assert beyond.code == 1
     assert "BAD_RANGE" in beyond.err
+
+
+def test_a_folder_gets_the_clip_under_a_name_of_its_own(run: Callable[..., Done], tmp_path: Path, film: Path) -> None:
+    (tmp_path / "scenes").mkdir()
+    done = run(film, "--start", "0:01.300", "--end", "3.3", "--out", "scenes")
+    assert (done.code, done.err) == (0, "")
+    assert [path.name for path in (tmp_path / "scenes").iterdir()] == ["film-1.3-3.3.mp4"]
+    assert films.numbers(tmp_path / "scenes" / "film-1.3-3.3.mp4") == list(range(39, 99))
+    assert done.out.startswith("scenes/film-1.3-3.3.mp4: 1.300 s to 3.300 s")
+    told = run(film, "--start", "5", "--fast", "--out", "scenes", "--json")
+    assert msgspec.json.decode(told.out)["out"] == "scenes/film-5.mp4"
+    assert (tmp_path / "scenes" / "film-5.mp4").is_file()
+
+
+@pytest.mark.parametrize(
+    ("out", "said"), [("afile/x.mp4", "afile is a file"), ("/proc/nope/x.mp4", "No such file"), ("pipe", "no plain file")]
+)
+def test_where_it_cannot_be_written_nothing_is_cut(
+    run: Callable[..., Done], tmp_path: Path, film: Path, out: str, said: str
+) -> None:
+    (tmp_path / "afile").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")
+    refused = run(film, "--end", "1", "--out", out)
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith("error: --out")
+    assert said in refused.err
+    assert "Fix: " in refused.err
+    assert not (tmp_path / "media").exists()
+
+
+def test_a_clip_that_could_not_be_copied_in_the_end_is_in_the_storage(
+    run: Callable[..., Done], tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(command.shutil, "copyfile", full)
+        done = run(film, "--end", "1", "--out", "x.mp4")
+    assert done.code == 1
+    assert "x.mp4 could not be written: No space left on device" in done.err
+    kept = done.err.partition("file://")[2].split()[0].rstrip(".")
+    assert films.numbers(Path(kept)) == list(range(30))
+    assert not [path for path in tmp_path.iterdir() if "x.mp4" in path.name]
 
 
 def test_detached_it_only_enqueues(run: Callable[..., Done], tmp_path: Path, film: Path) -> None:
