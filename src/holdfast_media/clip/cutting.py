@@ -22,7 +22,7 @@ from holdfast_media.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from holdfast_media.clip.deadline import Deadline
@@ -39,6 +39,8 @@ INDEXED: Final = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
 """Containers that know where their key frames are."""
 NEAR: Final = Fraction(1, 2000)
 """Half a millisecond, as in `reader`."""
+ROOMY: Final = 2.0
+"""How much more room than its share of the source is asked for: encoded anew it may take more than it did."""
 SLACK: Final = 0.5
 """Seconds by which a file may be shorter than its header says: pictures and sounds seldom end together."""
 
@@ -103,26 +105,29 @@ def cut(
     fast: bool,
     program: Path | None,
     deadline: Deadline,
+    stall_after: float,
     scratch: Path,
     on_progress: Callable[[float], None],
     stop: Callable[[], str | None],
 ) -> Cut:
     """Write the clip into a file, and return what it really holds, as read from that file.
 
-    Raises `MediaError`: `CLIP_TIMEOUT` when it took too long, and then nothing runs any more; `OUTPUT_EMPTY`,
-    `OUTPUT_MISMATCH`; and `Stopped`.
+    Raises `MediaError`: `CLIP_TIMEOUT` when it took too long, and `ENCODE_STALLED` when ffmpeg wrote nothing for `stall_after`
+    seconds, and then nothing runs any more; `OUTPUT_EMPTY`, `OUTPUT_MISMATCH`; and `Stopped`.
     """
     wanted = _span(stretch, start, end, fast=fast)
 
-    def run(arguments: Sequence[str]) -> None:
+    def run(*, seek: bool) -> None:
         try:
             ffmpeg.run(
-                arguments,
+                encoding(source, target, stretch, start, end, seek=seek),
                 ffmpeg=program,
                 duration=wanted,
                 on_progress=lambda progress: on_progress(progress.fraction),
                 stop=stop,
                 timeout=deadline.left(),
+                stall_after=stall_after,
+                lead=_lead(stretch, start, seek=seek),
                 scratch=scratch,
                 hidden=[source],
             )
@@ -137,14 +142,21 @@ def cut(
         copied = copy_stretch(source, target, stretch.picture.key, end, deadline=deadline, stop=stop, on_progress=on_progress)
         _check_written(target)
         return _copied(stretch, stretch.picture, copied, target.suffix.removeprefix("."))
-    run(encoding(source, target, stretch, start, end))
+    run(seek=True)
     if (made := _encoded(target, stretch, (start, end), stop, deadline)) is None and stretch.picture is not None:
         # some containers are not to be sought in precisely: then everything before the clip is decoded too
-        run(encoding(source, target, stretch, start, end, seek=False))
+        run(seek=False)
         made = _encoded(target, stretch, (start, end), stop, deadline)
     if made is None:
         raise MediaError(OUTPUT_MISMATCH, "the clip has other frames than the source has in this stretch")
     return made
+
+
+def room_for(source: Path, stretch: Stretch, start: float, end: float | None) -> float:
+    """Return how many bytes a clip may take: by its share of the source."""
+    whole = stretch.seconds or 0.0
+    until = whole if end is None else min(end, whole)
+    return source.stat().st_size * ROOMY * ((until - start) / whole if whole > 0 else 1.0)
 
 
 def _check_written(target: Path) -> None:
@@ -201,6 +213,18 @@ def _seek_to(stretch: Stretch, begin: Fraction) -> Fraction:
         return Fraction(0)
     key = picture.key * Fraction(*picture.time_base)
     return key + Fraction(1, 10_000) if stretch.container in INDEXED else max(Fraction(0), key - 2)
+
+
+def _lead(stretch: Stretch, start: float, *, seek: bool) -> float:
+    """Return how many seconds of the source are decoded before the first frame of the clip: nothing is written meanwhile.
+
+    To decode takes less time than to watch, also on a slow machine: so that many seconds more may pass in silence.
+    """
+    origin, picture = Fraction(*stretch.origin), stretch.picture
+    begin = origin + Fraction(start)
+    if picture is not None and picture.first is not None:
+        begin = picture.first * Fraction(*picture.time_base)
+    return float(begin - max(origin, _seek_to(stretch, begin) if seek else origin))
 
 
 def _encoded(

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from holdfast_media import ffmpeg
+from holdfast_media import ffmpeg, room
 from holdfast_media.clip import ytdlp
 from holdfast_media.clip.addresses import networks
 from holdfast_media.clip.fetching import Download, Limits, download, note_of
@@ -103,7 +103,8 @@ def resolve(
 ) -> Iterator[Source]:
     """Find a source. `earlier` is what an attempt before has found out.
 
-    Raises `Stopped` and `MediaError`: what `fetching` and `ytdlp` say, and `BAD_SOURCE`, `INPUT_MISSING`, `INPUT_EMPTY`.
+    Raises `Stopped` and `MediaError`: what `fetching` and `ytdlp` say, `BAD_SOURCE`, `INPUT_MISSING`, `INPUT_EMPTY`, and
+    `DISK_FULL` before it is fetched.
     """
     if not is_address(source):
         path = local_path(source)
@@ -128,10 +129,10 @@ def resolve(
             name = "etag-" + hashlib.sha256(known.encode()).hexdigest()
             yield Source(
                 Resolved(identity=name, size=coming.head.size),
-                lambda tell: place.finish(_fetched(coming, place, tell), f"{FETCHED}{name}"),
+                lambda tell: place.finish(_fetched(coming, place, settings, tell), f"{FETCHED}{name}"),
             )
         else:
-            yield _here(_fetched(coming, place, on_progress), place, stop)
+            yield _here(_fetched(coming, place, settings, on_progress), place, stop)
 
 
 def _local(path: Path, settings: ClipSettings, earlier: Resolved | None, stop: Callable[[], str | None]) -> Resolved:
@@ -172,7 +173,8 @@ def _here(work: Path, place: Scratch, stop: Callable[[], str | None]) -> Source:
     return Source(found, lambda _: made)
 
 
-def _fetched(coming: Download, place: Scratch, on_progress: Callable[[float], None]) -> Path:
+def _fetched(coming: Download, place: Scratch, settings: ClipSettings, on_progress: Callable[[float], None]) -> Path:
+    _check_room(coming.head.size or 0, place, settings)
     earlier = place.left_by_others(PARTIAL)
     work = place.work(PARTIAL)
     try:
@@ -185,6 +187,11 @@ def _fetched(coming: Download, place: Scratch, on_progress: Callable[[float], No
     return work
 
 
+def _check_room(needed: int, place: Scratch, settings: ClipSettings) -> None:
+    """Raise `DISK_FULL` when what is about to be fetched would not fit; nobody says of every source how large it is."""
+    room.check_room(needed, settings.reserve, [("scratch", room.free_bytes(place.folder))])
+
+
 def _from_page(
     url: str,
     place: Scratch,
@@ -192,6 +199,7 @@ def _from_page(
     stop: Callable[[], str | None],
     on_progress: Callable[[float], None],
 ) -> Path:
+    _check_room(0, place, settings)
     most = settings.max_bytes
     with gate(networks(settings.networks), most + most // 20 + AROUND) as proxy:
         made = None

@@ -49,6 +49,10 @@ class ClipSettings:
 
     `None`: seven times the clip's length, in 300 to 14,400.
     """
+    stall_after: float = 60.0
+    """Seconds without a frame after which ffmpeg is killed: `INTERNAL_TRANSIENT`."""
+    reserve: int = 256 * 10**6
+    """Bytes that must stay free where something is fetched, cut or kept: else it is not begun, `INTERNAL_TRANSIENT`."""
     keep_scratch: float = 86_400.0
     """Seconds after which folders in which nothing changes are swept: of workers that were killed."""
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import Aborted, AbortReason, Holdfast, Job, Limit, Retryable, StaleLease, Task
-from holdfast_media import ffmpeg
+from holdfast_media import ffmpeg, room
 from holdfast_media.clip import artifacts, recipe
 from holdfast_media.clip.addresses import networks
-from holdfast_media.clip.cutting import Cut, check_range, container_for, cut
+from holdfast_media.clip.cutting import Cut, check_range, container_for, cut, room_for
 from holdfast_media.clip.deadline import Deadline
 from holdfast_media.clip.failures import CODES, classify, translated
 from holdfast_media.clip.reading import read_stretch
@@ -191,6 +191,8 @@ class _Clip:
         deadline = Deadline(ffmpeg.time_limit(0.0) if limit is None else limit)
         stretch = read_stretch(path, request.start, request.end, stop=stop, deadline=deadline)
         check_range(stretch, request.start, request.end, fast=request.fast)
+        places = [("storage", self._storage.free_bytes()), ("scratch", room.free_bytes(place.folder))]
+        room.check_room(room_for(path, stretch, request.start, request.end), self._settings.reserve, places)
         container = container_for(stretch, fast=request.fast)
         work = place.work(f"clip.{container}")
         if limit is None:
@@ -205,6 +207,7 @@ class _Clip:
             fast=request.fast,
             program=self._settings.ffmpeg,
             deadline=deadline,
+            stall_after=self._settings.stall_after,
             scratch=self._settings.scratch,
             on_progress=lambda share: self._share(0.3 + share * 0.7),
             stop=stop,

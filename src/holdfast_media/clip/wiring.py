@@ -27,6 +27,8 @@ def settings_for(media: Media) -> ClipSettings:
         fetch_timeout=given.fetch_timeout,
         ytdlp_timeout=given.ytdlp_timeout,
         clip_timeout=given.clip_timeout,
+        stall_after=given.stall_after,
+        reserve=given.reserve,
         queue=given.clip_queue,
         lease=given.lease,
         retry=Retry(max_attempts=given.attempts, initial=given.retry_after),

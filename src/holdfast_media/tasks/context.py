@@ -15,6 +15,7 @@ from holdfast_media.errors import DISK_FULL, INPUT_CHANGED, INPUT_MISSING, Media
 from holdfast_media.ffmpeg import find_ffmpeg
 from holdfast_media.library import moves
 from holdfast_media.library.statements import Statements, drive
+from holdfast_media.room import check_room, free_bytes
 from holdfast_media.source import identity
 from holdfast_media.storage import Attempt
 
@@ -151,18 +152,10 @@ class Context:
     def check_room(self, needed: float, *, scratch: bool = True) -> None:
         """Raise DISK_FULL when what is about to be written would not fit, in the storage or in the scratch folder."""
         own(self.settings.scratch)
-        wanted = int(needed) + self.settings.reserve
         places = [("storage", self.storage.free_bytes())]
         if scratch:
             places.append(("scratch", free_bytes(self.settings.scratch)))
-        for place, free in places:
-            if free is not None and free < wanted:
-                raise MediaError(
-                    DISK_FULL,
-                    f"{free / 1e6:,.0f} MB are free in the {place} folder, and {wanted / 1e6:,.0f} MB are needed "
-                    f"({needed / 1e6:,.0f} MB for this, {self.settings.reserve / 1e6:,.0f} MB in reserve). Make room; it is "
-                    "tried again.",
-                )
+        check_room(needed, self.settings.reserve, places)
 
 
 def changed() -> MediaError:
@@ -179,11 +172,6 @@ def _status(path: Path) -> os.stat_result:
 
 def _marks(status: os.stat_result) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def free_bytes(folder: Path) -> int:
-    """Return how many bytes fit into a folder. By itself, so that tests can have a full disk without filling one."""
-    return shutil.disk_usage(folder).free
 
 
 @contextmanager

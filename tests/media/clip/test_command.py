@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from holdfast import State
+from holdfast import Holdfast, State
 from holdfast.__main__ import main
 from holdfast.connect import connect
 from holdfast.store.port import JobFilter
+from holdfast_media import Media
 from holdfast_media.cli.common import Common, opened
-from holdfast_media.clip import command
 from holdfast_media.clip.command import _own_queue, seconds
+from holdfast_media.clip.wiring import settings_for
 from tests.media.clip import films
 
 if TYPE_CHECKING:
@@ -149,13 +151,20 @@ def test_a_clip_that_could_not_be_copied_in_the_end_is_in_the_storage(
         raise OSError(28, "No space left on device", "here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(command.shutil, "copyfile", full)
+        patched.setattr(shutil, "copyfile", full)
         done = run(film, "--end", "1", "--out", "x.mp4")
     assert done.code == 1
     assert "x.mp4 could not be written: No space left on device" in done.err
     kept = done.err.partition("file://")[2].split()[0].rstrip(".")
     assert films.numbers(Path(kept)) == list(range(30))
     assert not [path for path in tmp_path.iterdir() if "x.mp4" in path.name]
+
+
+def test_the_settings_of_the_application_hold_for_clips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOLDFAST_MEDIA_STALL_AFTER", "7s")
+    monkeypatch.setenv("HOLDFAST_MEDIA_RESERVE", "1GB")
+    settings = settings_for(Media(Holdfast("memory://"), root=tmp_path))
+    assert (settings.stall_after, settings.reserve) == (7.0, 10**9)
 
 
 def test_detached_it_only_enqueues(run: Callable[..., Done], tmp_path: Path, film: Path) -> None:

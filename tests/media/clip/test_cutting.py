@@ -36,6 +36,7 @@ def make_clip(
         "fast": fast,
         "program": None,
         "deadline": deadline,
+        "stall_after": 60.0,
         "scratch": target,
         "on_progress": lambda _: None,
         "stop": lambda: None,

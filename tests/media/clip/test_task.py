@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 from dataclasses import replace
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast import JobCanceled, JobFailed, State
-from holdfast_media.clip import artifacts, cutting
+from holdfast import JobCanceled, JobFailed, Retry, State
+from holdfast_media import room
+from holdfast_media.clip import artifacts, cutting, fetching
 from holdfast_media.clip import task as clip_task
 from holdfast_media.clip.recipe import Manifest
 from holdfast_media.clip.resolving import resolve
@@ -261,6 +263,78 @@ async def test_an_output_without_a_byte_is_tried_again(tmp_path: Path, film: Pat
     assert [attempt.error.code for attempt in report.attempts if attempt.error] == ["INTERNAL_TRANSIENT"]
     assert "OUTPUT_EMPTY" in str(report)
     await studio.app.close()
+
+
+async def test_a_cut_that_stands_still_is_killed_and_tried_again(tmp_path: Path, film: Path) -> None:
+    program = tmp_path / "ffmpeg"
+    hangs = f'echo "waiting for nothing" >&2; echo $$ > "{tmp_path}/pid"; exec sleep 600'
+    program.write_text(f'#!/bin/sh\nif mkdir "{tmp_path}/once" 2>/dev/null; then {hangs}; fi\nexec "{films.program()}" "$@"\n')
+    program.chmod(0o755)
+    studio = build(tmp_path, ffmpeg=program, stall_after=3.0)
+    handle = await studio.task.enqueue(str(film), 1.0, 2.0)
+    async with studio.app.worker(poll=0.05):
+        result = await handle.result(timeout=60)
+    assert films.numbers(studio.file_of(result)) == list(range(30, 60))
+    (failed,) = [attempt.error for attempt in (await handle.report()).attempts if attempt.error]
+    assert failed.code == "INTERNAL_TRANSIENT"
+    assert failed.message.startswith("ENCODE_STALLED: ffmpeg wrote nothing for ")
+    assert "waiting for nothing" in "\n".join(line.message for line in await handle.logs())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert studio.left() == []
+    await studio.app.close()
+
+
+async def test_what_is_decoded_before_the_clip_begins_is_no_standstill(tmp_path: Path) -> None:
+    """From a key frame far before it ffmpeg writes nothing for as long as that takes."""
+    far = films.make(tmp_path / "far.mp4", "-g", "1000", seconds=20, sound=False)
+    program = tmp_path / "ffmpeg"
+    program.write_text(f'#!/bin/sh\nsleep 4\nexec "{films.program()}" "$@"\n')
+    program.chmod(0o755)
+    studio = build(tmp_path, ffmpeg=program, stall_after=3.0, retry=Retry(max_attempts=1))
+    assert (await studio.clip(str(far), 19.0, 20.0)).frames == 30
+    await studio.app.close()
+
+
+async def test_a_disk_without_room_for_the_clip_is_told_before_it_is_cut(
+    tmp_path: Path, film: Path, cuts: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = iter([10**6])
+    monkeypatch.setattr(room, "free_bytes", lambda _: next(free, 10**12))
+    studio = build(tmp_path)
+    handle = await studio.task.enqueue(str(film), 1.0, 2.0)
+    async with studio.app.worker(poll=0.05):
+        await handle.result(timeout=60)
+    (failed,) = [attempt.error for attempt in (await handle.report()).attempts if attempt.error]
+    assert failed.code == "INTERNAL_TRANSIENT"
+    assert "DISK_FULL: 1 MB are free in the scratch folder, and 256 MB are needed" in str(failed)
+    assert len(cuts) == 1
+    await studio.app.close()
+
+
+@pytest.mark.parametrize("etag", ['"one"', None])
+async def test_so_is_one_without_room_for_the_source_before_that_is_fetched(
+    tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch, etag: str | None
+) -> None:
+    content, fetched = content_of(film), list[int]()
+    free = iter([256 * 10**6 + len(content) - 1])
+    monkeypatch.setattr(room, "free_bytes", lambda _: next(free, 10**12))
+    real = fetching.Download.into
+
+    def counted(self: fetching.Download, *args: Any, **kwargs: Any) -> None:
+        fetched.append(1)
+        real(self, *args, **kwargs)
+
+    monkeypatch.setattr(fetching.Download, "into", counted)
+    with serving(Site(content=content, etag=etag)) as site:
+        studio = build(tmp_path, networks=("127.0.0.0/8",))
+        handle = await studio.task.enqueue(site.url, 1.0, 2.0)
+        async with studio.app.worker(poll=0.05):
+            await handle.result(timeout=60)
+        (failed,) = [attempt.error for attempt in (await handle.report()).attempts if attempt.error]
+        assert "DISK_FULL: 256 MB are free in the scratch folder" in str(failed)
+        assert len(fetched) == 1
+        await studio.app.close()
 
 
 async def test_a_clip_that_takes_too_long_fails_with_its_code(tmp_path: Path, film: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from holdfast import State
 from holdfast_media import CellState, VersionState, VideoState
 from holdfast_media.errors import INPUT_UNREADABLE, MediaError, Stopped
+from holdfast_media.ffmpeg import find_ffmpeg
 from holdfast_media.tasks import context
 from holdfast_media.tasks.work import VersionPlan
 from tests.media.tasks.films import film, frames, ladder
@@ -271,6 +272,27 @@ async def test_a_deleted_video_aborts_what_runs_and_leaves_nothing(studio: Studi
     assert not any((studio.folder / "scratch").iterdir())
     views = await studio.media.library.looking.jobs(video.newest.jobs.waiting_first if video.newest else [])
     assert all(view is not None and view.state in {State.CANCELED, State.SUCCEEDED} for view in views)
+
+
+async def test_an_encode_that_stands_still_is_killed_and_tried_again(tmp_path: Path, films: Path, silent: Path) -> None:
+    program = tmp_path / "ffmpeg"
+    hangs = f'case "$*" in *silent.mp4*) if mkdir "{tmp_path}/once" 2>/dev/null; then exec sleep 600; fi;; esac'
+    program.write_text(f'#!/bin/sh\n{hangs}\nexec "{find_ffmpeg()}" "$@"\n')
+    program.chmod(0o755)
+    studio = made_on(f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path, films, ffmpeg=program, stall_after=3)
+    video = await studio.media.library.add(silent)
+    async with studio.worker():
+        video = await studio.ended(video)
+    assert (video.state, video.error) == (VideoState.READY, None)
+    assert len(frames(studio.master(video))) == 40
+    assert video.newest is not None
+    assert video.newest.result is not None
+    assert (video.newest.result["chunks"], video.newest.result["redone"]) == (4, 1)
+    failed = []
+    for one in (each for ids in video.newest.jobs.encode.values() for each in ids):
+        failed += [attempt.error.code for attempt in (await studio.app.job(one).report()).attempts if attempt.error]
+    assert failed == ["ENCODE_STALLED"]
+    await studio.close()
 
 
 async def test_a_full_disk_is_told_before_work_and_tried_again(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
