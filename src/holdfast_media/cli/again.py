@@ -30,6 +30,8 @@ def retranscode(
     fresh: Flag = False,
     replace: Flag = False,
     model: str | None = None,
+    encoder: str | None = None,
+    together: bool | None = None,
     workers: int | None = None,
     detach: Flag = False,
     common: Common = COMMON,
@@ -59,6 +61,11 @@ def retranscode(
         Give up a version that is being made. What is published plays on.
     model
         What --transcribe listens with: a name, or a folder. Else HOLDFAST_MEDIA_SPEECH_MODEL, else small.
+    encoder
+        auto, x264, nvenc, qsv, vaapi or videotoolbox. Else by the settings, however it was made before.
+    together
+        Encode each chunk in all qualities at once, or with --no-together quality by quality. Else by the settings, however it
+        was made before.
     workers
         How many jobs run at once in this process; 0 leaves the work to other workers.
     detach
@@ -99,7 +106,7 @@ def retranscode(
         )
         return left_to_others(media, found, common) if detach else await watched(media, [found.id], slots, common)
 
-    return run(common, work, speech_model=model)
+    return run(common, work, encoder=encoder, together=together, speech_model=model)
 
 
 def retry(
@@ -107,6 +114,8 @@ def retry(
     /,
     *,
     model: str | None = None,
+    encoder: str | None = None,
+    together: bool | None = None,
     workers: int | None = None,
     detach: Flag = False,
     common: Common = COMMON,
@@ -124,6 +133,11 @@ def retry(
         Its id, or the beginning of it.
     model
         What listens, where subtitles were asked for: a name, or a folder. Else HOLDFAST_MEDIA_SPEECH_MODEL, else small.
+    encoder
+        auto, x264, nvenc, qsv, vaapi or videotoolbox. Else by the settings, however it was made before.
+    together
+        Encode each chunk in all qualities at once, or with --no-together quality by quality. Else by the settings, however it
+        was made before.
     workers
         How many jobs run at once in this process; 0 leaves the work to other workers.
     detach
@@ -141,7 +155,7 @@ def retry(
         found = await media.library.retry(found.id, by=actor())
         return left_to_others(media, found, common) if detach else await watched(media, [found.id], slots, common)
 
-    return run(common, work, speech_model=model)
+    return run(common, work, encoder=encoder, together=together, speech_model=model)
 
 
 def _is_it(version: Version, asked: Asked) -> bool:

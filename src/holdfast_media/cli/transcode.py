@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from holdfast_media.cli.common import COMMON, USAGE, Common, Flag, actor, command, note, run
 from holdfast_media.cli.finding import media_files
 from holdfast_media.cli.videos import ladder_path, no_subtitles
-from holdfast_media.cli.working import have_it_heard, is_as_asked, model_said, slots_of, told, watched
+from holdfast_media.cli.working import encoding_said, have_it_heard, is_as_asked, model_said, slots_of, told, watched
 from holdfast_media.ladder import ladder_of
 from holdfast_media.library import Asked, BadRequest, VersionState
 from holdfast_media.settings import seconds
@@ -34,7 +34,7 @@ def transcode(
 ) -> int:
     """Transcode files, or every media file of a folder, into HLS in several qualities.
 
-    Example: holdfast media transcode film.mp4 --out media
+    Example: holdfast media transcode film.mp4 --storage media
 
     The work is kept as jobs: Ctrl-C ends this program after what runs, and the same command later goes on from there. What is
     done is not done again. Exit code 1 when a video failed.
@@ -127,7 +127,7 @@ def _instead(media: Media, video: Video, asked: Asked, common: Common) -> str:
     ladder = [] if asked.ladder is None else ["--ladder", _near(asked.ladder)]
     chunk = [] if asked.chunk_seconds is None else ["--chunk-seconds", f"{asked.chunk_seconds:g}"]
     heard = ["--transcribe", *model_said(media)] if asked.transcribe else []
-    return command(common, "retranscode", video.id, *ladder, *chunk, *heard, "--replace")
+    return command(common, "retranscode", video.id, *ladder, *chunk, *heard, *encoding_said(media), "--replace")
 
 
 def _near(path: str) -> str:

@@ -50,6 +50,9 @@ def ls(*, state: str | None = None, text: str | None = None, limit: int = 50, co
     if state is not None and state not in set(VideoState):
         note(f"error: --state: {state!r} is none of {', '.join(VideoState)}")
         return USAGE
+    if limit < 1:
+        note(f"error: --limit must be 1 or more, not {limit}")
+        return USAGE
 
     async def work(media: Media) -> int:
         videos = await media.library.list(state=state, text=text, limit=limit)

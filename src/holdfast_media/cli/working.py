@@ -80,6 +80,14 @@ def model_said(media: Media) -> list[str]:
     return [] if model is None or model == load({}).speech_model else ["--model", model]
 
 
+def encoding_said(media: Media) -> list[str]:
+    """Return the options that say how to encode, where this command was given some."""
+    settings, usual = media.settings, load({})
+    encoder = [] if settings.encoder == usual.encoder else ["--encoder", settings.encoder]
+    together = "--together" if settings.together else "--no-together"
+    return encoder if settings.together == usual.together else [*encoder, together]
+
+
 def left_to_others(media: Media, video: Video, common: Common) -> int:
     """Say what was asked for, and who does it; returns the exit code."""
     newest = video.newest
@@ -259,7 +267,7 @@ def told(media: Media, videos: Sequence[Video], common: Common) -> int:
     for video in videos:
         print(_line(media, video))
         if video.error is not None:
-            again = command(common, "retry", video.id, *model_said(media))
+            again = command(common, "retry", video.id, *model_said(media), *encoding_said(media))
             note(harmless(f"error: {video.title}: {sentence(video.error)} To try again: {again}"))
         elif video.newest is not None and (missing := no_subtitles(video.newest)):
             note(harmless(f"{video.title}: {sentence(missing)}"))

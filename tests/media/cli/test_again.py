@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,6 +70,23 @@ def test_the_same_command_goes_on_with_what_it_began(cli: Callable[..., Done], t
     joined = cli("retranscode", video_id, "60p", "--fresh", "--json")
     assert (joined.code, newest(joined)["number"], newest(joined)["state"]) == (0, 2, "ready")
     assert "version 2 is being made already" in joined.err
+
+
+def test_how_it_was_to_be_encoded_is_kept_by_the_commands_that_go_on(cli: Callable[..., Done], two: Path, here: Path) -> None:
+    (here / "broken.mp4").write_bytes(b"no film")
+    failed = cli("transcode", "broken.mp4", "--ladder", two.name, "--no-together", "--encoder", "x264")
+    again = failed.err.partition("To try again: holdfast media ")[2].split()
+    assert again[2:] == ["--encoder", "x264", "--no-together"]
+    shutil.copy(here / "film.mp4", here / "broken.mp4")
+    mended = cli(*again, "--json")
+    assert (mended.code, newest(mended)["jobs"].get("together", False)) == (0, False), mended.err
+    anew = cli("retranscode", again[1], "--fresh", "--json")
+    assert newest(anew)["jobs"]["together"]
+    apart = cli("retranscode", again[1], "--fresh", "--no-together", "--encoder", "x264", "--json")
+    assert not newest(apart)["jobs"].get("together", False)
+    assert cli("retranscode", again[1], "--ladder", "small.toml", "--detach").code == 0
+    busy = cli("transcode", "broken.mp4", "--ladder", two.name, "--no-together")
+    assert f"retranscode {again[1]} --ladder {two.name} --no-together --replace" in busy.err
 
 
 def test_a_retry_is_done_by_the_command_and_its_end_is_told(cli: Callable[..., Done], here: Path) -> None:
