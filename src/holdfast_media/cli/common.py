@@ -27,7 +27,7 @@ ERROR: Final = 1
 USAGE: Final = 2
 NOT_FOUND: Final = 3
 INTERRUPTED: Final = 130
-OTHER_FOLDER: Final = "name another folder for the output"
+OTHER_FOLDER: Final = "name another folder: --storage, or HOLDFAST_MEDIA_STORAGE"
 OWN_DATABASE: Final = ".holdfast.db"
 """In the folder of the storage: the jobs and videos of those who named no store."""
 _PASSWORD: Final = re.compile(r"(//[^/@:]*):[^/@]*@")
@@ -39,10 +39,10 @@ class Common:
     """The options that every command about the library has."""
 
     url: str | None = None
-    """The store of jobs and videos. Else HOLDFAST_URL, else `url` in holdfast.toml, else a file in the folder of the output."""
+    """The store of jobs and videos. Else HOLDFAST_URL, else `url` in holdfast.toml, else a file in the storage's folder."""
 
-    out: str | None = None
-    """Where the output goes: a folder, or s3://bucket/prefix. Else HOLDFAST_MEDIA_STORAGE, else `media`."""
+    out: Annotated[str | None, Parameter(name=("--storage", "--out"))] = None
+    """Where all that is made is kept: a folder, or s3://bucket/prefix. Else HOLDFAST_MEDIA_STORAGE, else `media`."""
 
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False
     """Print JSON: stable keys, ISO times."""
@@ -169,7 +169,7 @@ def actor() -> str:
 
 def command(common: Common, *words: str) -> str:
     """Return a command to be typed here, with the options that this one needed to find the library."""
-    said = [] if common.out is None else ["--out", common.out]
+    said = [] if common.out is None else ["--storage", common.out]
     if common.url is not None:
         said += ["--url", without_password(common.url)]
     return shlex.join(["holdfast", "media", *words, *said])

@@ -97,7 +97,7 @@ def demo(
 
 def where_to_watch(place: Place, account: Account) -> str:
     """Return what to type to see the film: in a browser, and in any player."""
-    serve = [*_holdfast(), "media", "serve", "--root", str(place.output), "--workers", "0", "--open"]
+    serve = [*_holdfast(), "media", "serve", "--storage", str(place.output), "--workers", "0", "--open"]
     if named_store(None) is not None:  # here is a store that commands would take instead
         serve += ["--url", place.url]
     lines = [

@@ -96,7 +96,8 @@ def clip(
     end
         Where it ends; else with the source.
     out
-        Write it into this file as well; what is there is replaced. A folder that is there gets it as SOURCE-START-END.mp4.
+        A file to write the clip into as well (--storage is where it is kept); what is there is replaced. A folder that is there
+        gets it as SOURCE-START-END.mp4.
     fast
         Copy instead of encoding: at once and without loss, but from the key frame before --start on. The output says which.
     asr
@@ -108,11 +109,11 @@ def clip(
     allow_network
         A private network that the source may be fetched from, such as 10.0.0.0/8; may be given several times.
     storage
-        Where clips are kept: a folder, or s3://bucket/prefix. Else HOLDFAST_MEDIA_STORAGE, else `media`.
+        Where all that is made is kept: a folder, or s3://bucket/prefix. Else HOLDFAST_MEDIA_STORAGE, else `media`.
     detach
         Only enqueue, and leave the work to other workers.
     url
-        The store of jobs. Else HOLDFAST_URL, else `url` in holdfast.toml, else a file in the folder of the storage.
+        The store of jobs. Else HOLDFAST_URL, else `url` in holdfast.toml, else a file in the storage's folder.
     as_json
         Print JSON: stable keys.
     """

@@ -6,7 +6,9 @@ import asyncio
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from holdfast.server import ServerSettings, create_server, secured
 from holdfast.server import serve as serve_on
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 def serve(
     *sources: Path,
     url: str | None = None,
-    root: str | None = None,
+    root: Annotated[str | None, Parameter(name=("--storage", "--root"))] = None,
     host: str = "127.0.0.1",
     port: int = 7878,
     open: Flag = False,  # noqa: A002  the name of the flag
@@ -38,7 +40,7 @@ def serve(
 ) -> int:
     """Serve the library in a browser: titles, a player, uploads, the dashboard; and transcode in the same process.
 
-    Example: holdfast media serve films/ --root media
+    Example: holdfast media serve films/ --storage media
 
     Whoever comes logs in with a key (`holdfast keys add`) or the admin secret (HOLDFAST_ADMIN_SECRET); on a loopback address
     one is made for this run where there is neither. Ctrl-C ends it after what runs; what is left is done the next time.
@@ -49,9 +51,9 @@ def serve(
     sources
         Files, or folders of files, that are added to the library unless they are in it.
     url
-        The store of jobs and videos. Else HOLDFAST_URL, else `url` in holdfast.toml, else a file in the root.
+        The store of jobs and videos. Else HOLDFAST_URL, else `url` in holdfast.toml, else a file in the storage's folder.
     root
-        Where the output goes: a folder, or s3://bucket/prefix. Else HOLDFAST_MEDIA_STORAGE, else `media`.
+        Where all that is made is kept: a folder, or s3://bucket/prefix. Else HOLDFAST_MEDIA_STORAGE, else `media`.
     host
         The address to listen on.
     port

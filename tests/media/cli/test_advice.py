@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 PLACES = [
     pytest.param((), id="nothing"),
-    pytest.param(("--out", "my films"), id="out"),
+    pytest.param(("--storage", "my films"), id="storage"),
     pytest.param(("--url", "sqlite:///own.db"), id="url"),
-    pytest.param(("--out", "my films", "--url", "sqlite:///own.db"), id="both"),
+    pytest.param(("--storage", "my films", "--url", "sqlite:///own.db"), id="both"),
 ]
 
 
@@ -63,8 +63,8 @@ def test_what_was_left_to_others_is_watched_and_given_up_by_what_is_suggested(
 
 
 def test_a_library_that_is_not_there_is_begun_where_it_was_looked_for(cli: Callable[..., Done]) -> None:
-    missing = cli("ls", "--out", "elsewhere")
-    assert (missing.code, "Begin with: holdfast media transcode FILE --out elsewhere" in missing.err) == (2, True)
+    missing = cli("ls", "--storage", "elsewhere")
+    assert (missing.code, "Begin with: holdfast media transcode FILE --storage elsewhere" in missing.err) == (2, True)
 
 
 def test_a_password_is_not_printed() -> None:

@@ -56,6 +56,26 @@ def test_a_folder_that_is_none_is_refused(cli: Callable[..., Done], here: Path, 
     assert not (here / "jobs.db").exists()
 
 
+@pytest.mark.parametrize("limit", ["0", "-1"])
+def test_a_list_of_nothing_is_not_asked_for(cli: Callable[..., Done], limit: str) -> None:
+    refused = cli("ls", f"--limit={limit}")
+    assert (refused.code, refused.err) == (2, f"error: --limit must be 1 or more, not {limit}\n")
+
+
+def test_where_it_is_kept_has_one_name_in_every_command(cli: Callable[..., Done], here: Path) -> None:
+    film(here / "film.mp4", seconds=1, sound=False)
+    kept = ("--storage", "kept")
+    made = cli("transcode", "film.mp4", "--ladder", "small.toml", "--json", *kept)
+    assert made.code == 0, made.err
+    video_id = made.json[0]["id"]
+    for words in (("ls",), ("show", video_id), ("watch", video_id), ("retranscode", video_id, "--fresh"), ("delete", video_id)):
+        assert video_id in cli(*words, *kept).out
+    assert cli("ls", "--out", "kept").out == cli("ls", *kept).out, "what it was called before"
+    assert "there is no file or folder nope" in cli("serve", "nope", *kept).err
+    assert cli("clip", "film.mp4", "--end", "0.5", *kept).code == 0
+    assert len(list((here / "kept" / "clips").rglob("clip.mp4"))) == 1
+
+
 @pytest.mark.parametrize("words", [("transcode",), ("clip",), ("serve",)])
 def test_a_name_that_no_file_can_have_is_told_as_any_mistake(
     cli: Callable[..., Done], here: Path, words: tuple[str, ...]

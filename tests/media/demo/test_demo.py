@@ -116,7 +116,7 @@ def test_it_says_where_the_result_is_and_leaves_it_there(tmp_path: Path, monkeyp
     account = Account(video="0123", seconds=1, killed="ada", chunks=1, done=1, redone=0, source_frames=1, frames={"360p": 1})
     place = Place(tmp_path / "a place")
     said = where_to_watch(place, account)
-    assert f"media serve --root '{tmp_path}/a place/media' --workers 0 --open" in said
+    assert f"media serve --storage '{tmp_path}/a place/media' --workers 0 --open" in said
     assert f"mpv '{tmp_path}/a place/media/videos/0123/master.m3u8'" in said
     monkeypatch.setenv("HOLDFAST_URL", "sqlite:///other.db")
     assert f"--url 'sqlite:///{tmp_path}/a place/media/.holdfast.db'" in where_to_watch(place, account)
