@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.support.postgres import PostgresServers
 
 ROOT = Path(__file__).parents[1]
+_FROM_INDEX = re.compile(r"pip install [^\n`#]*(?<![./\w-])holdfast(?![\w-]).*")
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SERVED = "jobs.py"
 """The one example that needs a worker in another process."""
@@ -171,6 +172,13 @@ def headings(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", _FENCED.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_no_page_installs_what_is_called_holdfast_on_an_index() -> None:
+    """That is somebody else's. What a message says where Holdfast is installed already adds to that, and so does its page."""
+    pages = [ROOT / "CHANGELOG.md", *(page for page in DOCS if page != ROOT / "docs/reference/errors.md")]
+    wrong = [f"{page.relative_to(ROOT)}: {line}" for page in pages for line in _FROM_INDEX.findall(page.read_text())]
+    assert not wrong
 
 
 def test_every_exported_name_is_in_the_reference() -> None:

@@ -83,7 +83,7 @@ async def create(statements: Statements) -> None:
     if int(rows[0][0]) > SCHEMA:
         raise SchemaTooNew(
             f"the media library of this database was made by a newer Holdfast (its tables are of version {rows[0][0]}, "
-            f"and this one knows {SCHEMA}). Update this program: pip install --upgrade 'holdfast[media]'"
+            f"and this one knows {SCHEMA}). Update this program, from a newer clone: pip install '../holdfast[media]'"
         )
 
 
