@@ -23,6 +23,7 @@ from holdfast.core.figures import BUCKETS
 from holdfast.errors import StoreUnavailable
 from holdfast.server.api.openapi import ROOT, document
 from holdfast.server.api.operations import OPERATIONS
+from holdfast.server.principal import Right
 from holdfast.store.port import Role
 from holdfast.wire.problems import Problem
 from tests.server.served import SECRET, Served, bearer, serving
@@ -53,6 +54,11 @@ def test_every_route_of_the_api_is_in_the_document_that_is_served(ask: Asking) -
     assert routes - {(f"{ROOT}/openapi.json", "get")} == in_document
     assert told == msgspec.json.decode(msgspec.json.encode(document(ask.served.server.context.version)))
     assert len({one.name for one in OPERATIONS}) == len(OPERATIONS)
+
+
+def test_no_endpoint_makes_keys() -> None:
+    """They are made on the dashboard, whose page asks whether the key that asks is narrowed, or beside the database."""
+    assert not [one.name for one in OPERATIONS if Right.KEYS in one.rights]
 
 
 def test_every_parameter_of_a_query_is_in_the_document_with_its_bounds_and_may_be_left_out() -> None:

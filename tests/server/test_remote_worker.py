@@ -26,7 +26,7 @@ from holdfast.notify.port import Hint
 from holdfast.runtime.counters import HINTED
 from holdfast.server.running import listening
 from holdfast.store.http import HttpStore
-from holdfast.store.port import Grain, Role, Settlement, Worker, WorkerKind, WorkerState
+from holdfast.store.port import Grain, Key, Role, Settlement, Worker, WorkerKind, WorkerState
 from holdfast.system import SystemEnvironment
 from tests.server import old_tokens, remote_jobs
 from tests.server.conftest import Asking
@@ -161,6 +161,19 @@ async def test_what_needs_a_database_is_refused_in_words(open_served: Served) ->
             with pytest.raises(NotAllowed, match="not for workers and clients over HTTP"):
                 await shop.app.pause("default")
         await shop.app.close()
+
+
+async def test_the_command_line_makes_no_keys_through_a_server(open_served: Served) -> None:
+    """Beside the database alone: what `holdfast keys` does is asked of the store itself."""
+    admin = open_served.run(made_key(open_served.server.context.store, Role.ADMIN, queues=("mail",)))
+    line = HttpStore(open_served.url, admin, SystemEnvironment())
+    key = Key(id="a" * 12, name="heir", role=Role.ADMIN, digest="a" * 64)
+    async with asyncio.timeout(LONG):
+        with pytest.raises(NotAllowed, match="the command line beside the database"):
+            await line.add_key(key, by="ann")
+        with pytest.raises(NotAllowed, match="the command line beside the database"):
+            await line.rotate_key(key.id, key, 1.0, by="ann")
+    await line.close()
 
 
 async def test_a_worker_whose_key_is_not_known_does_not_start(open_served: Served) -> None:

@@ -130,4 +130,5 @@ def principal_of(key: Key) -> Principal:
         queues=None if key.queues is None else frozenset(key.queues),
         actions=None if key.actions is None else frozenset(key.actions),
         key=key.id,
+        expires=key.expires_at is not None,
     )

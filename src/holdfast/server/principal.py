@@ -53,11 +53,20 @@ class Principal:
     """`None`: all that the role may."""
     key: str | None = None
     """The id of the key, where there is one."""
+    expires: bool = False
+    """Whether that key ends by itself."""
 
     @property
     def is_veiled(self) -> bool:
         """Whether secrets in args and results are kept from it: from people who look, not from machines that work with them."""
         return self.role in (Role.VIEWER, Role.OPERATOR)
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """How its key is narrowed, in words. Who is makes no keys: they could reach further or live longer."""
+        queues = () if self.queues is None else (f"to the queues {', '.join(sorted(self.queues))}",)
+        actions = () if self.actions is None else (f"to the actions {', '.join(sorted(self.actions))}",)
+        return (*queues, *actions, *(("by the time it ends",) if self.expires else ()))
 
     def may(self, right: Right, queue: str | None = None) -> bool:
         """Tell whether a request that needs this right, about this queue, is allowed."""

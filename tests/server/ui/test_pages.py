@@ -886,6 +886,30 @@ def test_a_key_is_shown_once_when_it_is_made(place: Place) -> None:
     assert place.do(place.store.keys([kept.id]))[0].revoked_by == "admin"
 
 
+@pytest.mark.parametrize(
+    ("narrowed", "why"),
+    [
+        ({"queues": ("mail",)}, "to the queues mail"),
+        ({"actions": ("keys", "look")}, "to the actions keys, look"),
+        ({"expires_at": datetime.now(UTC) + timedelta(days=1)}, "by the time it ends"),
+    ],
+)
+def test_a_narrowed_admin_makes_no_keys_and_is_told_why(place: Place, narrowed: dict[str, Any], why: str) -> None:
+    """Not even one like its own: a key that ends could live on for ever by its successors."""
+    whole, bound = place.having(Role.ADMIN), place.having(Role.ADMIN, **narrowed)
+    before = place.do(place.store.keys())
+    for wanted in ({"role": "admin"}, {"role": "viewer", "queues": "mail", "expires": "1h"}):
+        answer = bound.post("/keys", data={"name": "heir", **wanted})
+        assert answer.status_code == 403
+        assert f"its own key is narrowed {why}" in html.unescape(answer.text)
+    assert place.do(place.store.keys()) == before
+    open_page = {"HX-Request": "true"}
+    assert "Make a key" in whole.get("/keys", headers=open_page).text
+    page = bound.get("/keys", headers=open_page).text  # not the page that others who are admins have open
+    assert f"Your own key is narrowed {why}" in page
+    assert "Make a key" not in page
+
+
 # -- trouble ---------------------------------------------------------------------------------------------------------------
 
 

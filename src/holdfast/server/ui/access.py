@@ -88,6 +88,7 @@ async def keys(visit: Visit) -> Response:
 
 async def add_key(visit: Visit) -> Response:
     """Make a key, and show it this once."""
+    _need_unbound(visit)
     text, key_id = making.new_key()
     role, expires = visit.field("role"), visit.field("expires").strip()
     if role not in set(Role):
@@ -127,6 +128,17 @@ async def revoke_key(visit: Visit) -> Response:
     key = await _key(visit)
     await visit.store.revoke_key(key.id, by=visit.who.name)
     return visit.go(visit.link("/keys"), f"The key {key.id} of {key.name} is revoked.")
+
+
+def _need_unbound(visit: Visit) -> None:
+    """Refuse whose own key is narrowed, whatever key it asks for."""
+    if bounds := visit.who.bounds:
+        raise Problem(
+            HTTPStatus.FORBIDDEN,
+            f"{visit.who.name} makes no keys: its own key is narrowed {' and '.join(bounds)}, "
+            "and a key that it makes could reach further or live longer.",
+            "Log in with the admin secret, or with an admin's key that is not narrowed and does not end.",
+        )
 
 
 def _login(visit: Visit, to: str, *, flaw: str = "", status: int = 200) -> Response:

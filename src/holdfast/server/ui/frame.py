@@ -350,7 +350,8 @@ async def _looked_at(visit: Visit, handler: Handler) -> Response:
     if who is None or not visit.shared:
         return await make()
     # not who it is: what is shown of a page that is open depends on what somebody may see and do, and on nothing else
-    key = (scope.get("root_path", ""), visit.request.url.path, visit.request.url.query, who.role, who.queues, who.actions)
+    seen = (who.role, who.queues, who.actions, who.expires)
+    key = (scope.get("root_path", ""), visit.request.url.path, visit.request.url.query, *seen)
     if visit.is_fragment:
         return await visit.ui.shared.get(key, make)
     response = await make()
