@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.core.environment import Environment
     from holdfast.store.port import Key, Store
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 FRESH: Final = 0.5
@@ -89,7 +90,7 @@ class Keyring:
         return shown + timedelta(seconds=self._environment.monotonic() - at)
 
 
-def remember(table: OrderedDict[str, T], name: str, value: T) -> None:
+def remember(table: OrderedDict[K, T], name: K, value: T) -> None:
     """Keep something as the newest, in bounded memory."""
     table[name] = value
     table.move_to_end(name)

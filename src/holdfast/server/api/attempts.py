@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.core.lease import Hold, Lease
+from holdfast.core.lease import Lease
 from holdfast.core.outcome import Error, Failed, Released, Succeeded
 from holdfast.core.settle import settle
 from holdfast.core.states import Event, State
 from holdfast.errors import JobNotFound
 from holdfast.runtime import counters as count
-from holdfast.server.api.leases import hint_of
+from holdfast.server.api.leases import KEPT, hint_of
 from holdfast.server.principal import Right
 from holdfast.server.proving import stale
 from holdfast.server.veil import veiled_error
@@ -46,8 +46,9 @@ async def extend(asked: Asked[TokenBody]) -> LeaseState:
     """Prolong the lease; tells whether the job is to be canceled."""
     lease = await _lease(asked)
     extended = (await asked.store.extend([lease]))[0]
-    if extended.hold not in (Hold.HELD, Hold.SETTLING):
+    if extended.hold not in KEPT:
         raise await _stale(asked, "extend")
+    await asked.signs.reported([lease])
     asked.context.counters.add(count.HEARTBEATS)
     return LeaseState.of(lease, extended)
 
@@ -55,15 +56,17 @@ async def extend(asked: Asked[TokenBody]) -> LeaseState:
 async def progress(asked: Asked[ProgressBody]) -> Written:
     """Tell how far the job is; extends the lease."""
     body = asked.body
-    update = Progress(await _lease(asked), body.percent, body.step, body.message)
-    return await _written(asked, "progress", await asked.store.progress([update]))
+    lease = await _lease(asked)
+    update = Progress(lease, body.percent, body.step, body.message)
+    return await _written(asked, "progress", lease, await asked.store.progress([update]))
 
 
 async def checkpoint(asked: Asked[CheckpointBody]) -> Written:
     """Store a part of the work, for the next attempt; extends the lease."""
     body = asked.body
     part = Part(body.name, body.state, body.done, body.total, text_or_none(body.data, "data"), body.error)
-    return await _written(asked, "checkpoint", await asked.store.checkpoint([Checkpoint(await _lease(asked), part)]))
+    lease = await _lease(asked)
+    return await _written(asked, "checkpoint", lease, await asked.store.checkpoint([Checkpoint(lease, part)]))
 
 
 async def log(asked: Asked[LogBody]) -> Written:
@@ -72,7 +75,7 @@ async def log(asked: Asked[LogBody]) -> Written:
     lease = await _lease(asked)
     fields = text_or_empty(body.fields, "fields")
     line = LogLine(lease=lease, message=body.message, level=body.level, fields=fields, id=body.id)
-    return await _written(asked, "log", await asked.store.log([line]))
+    return await _written(asked, "log", lease, await asked.store.log([line]))
 
 
 async def complete(asked: Asked[CompleteBody]) -> SettledJob:
@@ -102,6 +105,7 @@ async def _settle(asked: Asked[Any], outcome: Outcome) -> SettledJob:
     if answer is Settled.STALE:
         raise await _stale(asked, "settle")
     asked.ledger.ended(view, settlement, answer, environment.now())
+    await asked.signs.ended([settlement.lease])
     if answer is not Settled.REPEATED and answer is not Settled.CANCELED and write.event in RETRIES and write.error is not None:
         asked.context.counters.add(count.RETRIES, label=write.error.code)
     if hint := hint_of([settlement], [answer]):
@@ -115,9 +119,10 @@ async def _settle(asked: Asked[Any], outcome: Outcome) -> SettledJob:
     return SettledJob(state=state, repeated=False, late=answer is Settled.LATE, retry_in_ms=rest)
 
 
-async def _written(asked: Asked[Any], kind: str, answers: list[Settled]) -> Written:
+async def _written(asked: Asked[Any], kind: str, lease: Lease, answers: list[Settled]) -> Written:
     if not answers[0].accepted:
         raise await _stale(asked, kind)
+    await asked.signs.reported([lease])
     return Written(answers[0])
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.core.lease import Hold
 from holdfast.core.states import Event, State
 from holdfast.notify.port import Hint
 from holdfast.server.principal import Right
@@ -23,36 +24,40 @@ if TYPE_CHECKING:
     from holdfast.wire.jobs import LeaseRef
     from holdfast.wire.leases import CheckpointRequest, FiguresRequest, LogRequest, MarkRequest, ProgressRequest, SettleRequest
 
+KEPT: Final = frozenset({Hold.HELD, Hold.SETTLING})
+"""What became of a lease that is still its holder's."""
+
 
 async def extend(asked: Asked[LeasesRequest]) -> ExtendAnswer:
     """Prolong leases."""
     leases = await allowed(asked, asked.body.leases)
     extended = await asked.store.extend(leases)
+    await asked.signs.reported(lease for lease, one in zip(leases, extended, strict=True) if one.hold in KEPT)
     return ExtendAnswer([LeaseState.of(lease, one) for lease, one in zip(leases, extended, strict=True)])
 
 
 async def progress(asked: Asked[ProgressRequest]) -> Answers:
     """Write progress."""
-    await allowed(asked, asked.body.items)
-    return Answers(await asked.store.progress([one.progress() for one in asked.body.items]))
+    leases = await allowed(asked, asked.body.items)
+    return await _written(asked, leases, await asked.store.progress([one.progress() for one in asked.body.items]))
 
 
 async def checkpoint(asked: Asked[CheckpointRequest]) -> Answers:
     """Write parts of jobs."""
-    await allowed(asked, asked.body.items)
-    return Answers(await asked.store.checkpoint([one.checkpoint() for one in asked.body.items]))
+    leases = await allowed(asked, asked.body.items)
+    return await _written(asked, leases, await asked.store.checkpoint([one.checkpoint() for one in asked.body.items]))
 
 
 async def log(asked: Asked[LogRequest]) -> Answers:
     """Append lines to the logs of jobs."""
-    await allowed(asked, asked.body.items)
-    return Answers(await asked.store.log([one.line() for one in asked.body.items]))
+    leases = await allowed(asked, asked.body.items)
+    return await _written(asked, leases, await asked.store.log([one.line() for one in asked.body.items]))
 
 
 async def mark(asked: Asked[MarkRequest]) -> Answers:
     """Write stages entered and left."""
-    await allowed(asked, asked.body.items)
-    return Answers(await asked.store.mark([one.mark() for one in asked.body.items]))
+    leases = await allowed(asked, asked.body.items)
+    return await _written(asked, leases, await asked.store.mark([one.mark() for one in asked.body.items]))
 
 
 async def free(asked: Asked[LeasesRequest]) -> Answers:
@@ -62,12 +67,13 @@ async def free(asked: Asked[LeasesRequest]) -> Answers:
 
 async def settle(asked: Asked[SettleRequest]) -> Answers:
     """End attempts."""
-    await allowed(asked, asked.body.items)
+    leases = await allowed(asked, asked.body.items)
     settlements = [_veiled(one.settlement()) for one in asked.body.items]
     for settlement in settlements:
         if settlement.then is not None:
             asked.allow(Right.WORK, settlement.then.queue)
     answers = await asked.store.settle(settlements)
+    await asked.signs.ended(lease for lease, answer in zip(leases, answers, strict=True) if answer.accepted)
     if hint := hint_of(settlements, answers):
         asked.notifier.hint(hint)
     return Answers(answers)
@@ -80,6 +86,11 @@ async def measure(asked: Asked[FiguresRequest]) -> Done:
         asked.allow(Right.WORK, figure.queue)
     await asked.store.measure(figures)
     return Done()
+
+
+async def _written(asked: Asked[Any], leases: Sequence[Lease], answers: list[Settled]) -> Answers:
+    await asked.signs.reported(lease for lease, answer in zip(leases, answers, strict=True) if answer.accepted)
+    return Answers(answers)
 
 
 def _veiled(settlement: Settlement) -> Settlement:

@@ -18,6 +18,7 @@ from holdfast.server.api.ledger import Ledger
 from holdfast.server.api.openapi import ROOT, document
 from holdfast.server.api.operations import OPERATIONS
 from holdfast.server.api.owners import Owners
+from holdfast.server.api.signs import Signs
 from holdfast.server.api.table import Asked, Refused, forbidden, unauthorized
 from holdfast.server.limits import TooMany
 from holdfast.wire.problems import Problem, problem_of
@@ -53,6 +54,7 @@ class Api:
         self._context = context
         self._ledger = Ledger(figures)
         self._owners = Owners(context.store, context.environment)
+        self.signs = Signs(context.store, context.environment)
         self.hearing = Hearing(context.notifier)
         self._document = document(context.version)
 
@@ -103,7 +105,7 @@ class Api:
             body = queried(request, operation.query)
         else:
             body = None if decoder is None else await self._body(request, decoder)
-        return Asked(self._context, self.hearing, self._ledger, self._owners, request, principal, body, ids)
+        return Asked(self._context, self.hearing, self._ledger, self._owners, self.signs, request, principal, body, ids)
 
     async def _body(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> Any:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

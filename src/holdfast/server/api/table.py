@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.server.api.hearing import Hearing
     from holdfast.server.api.ledger import Ledger
     from holdfast.server.api.owners import Owners
+    from holdfast.server.api.signs import Signs
     from holdfast.server.context import Context
     from holdfast.server.principal import Principal, Right
     from holdfast.server.settings import ServerSettings
@@ -57,6 +58,7 @@ class Asked(Generic[B]):
     hearing: Hearing
     ledger: Ledger
     owners: Owners
+    signs: Signs
     request: Request
     principal: Principal
     body: B

@@ -50,6 +50,7 @@ async def register(asked: Asked[RegisterRequest]) -> RegisterAnswer:
     worker = asked.body.worker(worker_id, asked.principal.name)
     await asked.store.register(worker)
     asked.owners.registered(worker)
+    asked.signs.beaten(worker_id)
     return RegisterAnswer(id=worker_id, heartbeat_ms=ms(HEARTBEAT), longest_wait_ms=ms(asked.settings.longest_poll))
 
 
@@ -61,6 +62,7 @@ async def heartbeat(asked: Asked[HeartbeatRequest]) -> HeartbeatAnswer:
     counts = counters != "{}"  # it counts by itself what happens to it
     try:
         signal = await asked.store.beat(Beat(worker=asked.id, counters=counters))
+        asked.signs.beaten(asked.id)
         extended = await asked.store.extend(leases) if leases else []
     except StoreUnavailable:
         if not counts:
@@ -97,6 +99,7 @@ async def claim(asked: Asked[ClaimBody]) -> ClaimAnswer:
     """Take ready jobs; wait for some where there are none. What the client is no longer there to receive is given back."""
     await asked.owners.check(asked.principal, asked.id)
     request = await _request(asked)
+    await asked.signs.heard(asked.id)
     wait = min(seconds(asked.body.wait_ms), asked.settings.longest_poll)
     try:
         with asked.hearing.ear() as ear:
@@ -109,6 +112,7 @@ async def claim(asked: Asked[ClaimBody]) -> ClaimAnswer:
         problem = Problem(error="unavailable", message="too many requests wait here already", fix="wait, and try again")
         raise Refused(503, problem, retry_after=1) from None
     asked.ledger.claimed(claimed)
+    asked.signs.claimed(asked.id, [job.lease for job in claimed])
     return ClaimAnswer.of(claimed)
 
 

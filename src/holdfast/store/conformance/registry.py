@@ -14,7 +14,7 @@ from holdfast.core.states import Event, State
 from holdfast.errors import UnknownWorker
 from holdfast.store.conformance.records import hostile
 from holdfast.store.conformance.world import HOUR, OTHER_TASK, TASK, Subject, World, ids
-from holdfast.store.port import Beat, ClaimRequest, Signal, Worker, WorkerKind, WorkerState, WorkerView
+from holdfast.store.port import HEARD_EVERY, Beat, ClaimRequest, Signal, Worker, WorkerKind, WorkerState, WorkerView
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -160,6 +160,34 @@ class Registry(Subject):
             await world.store.beat(Beat(worker=uuid4()))
 
         assert await world.store.workers() == []
+
+    async def test_worker_that_is_heard_of_without_a_beat_is_alive_and_keeps_its_counters(self, world: World) -> None:
+        late, silent = await world.worker("late"), await world.worker("silent")
+        await beat(world, "late", counters='{"claims": 1}')
+        await world.store.rewind(2 * SILENCE)
+        await world.store.mark_offline(SILENCE)
+
+        await world.store.heard([late, uuid4()])
+
+        views = {view.worker.id: view for view in await world.store.workers()}
+        assert (views[late].state, views[silent].state) == (WorkerState.IDLE, WorkerState.OFFLINE)
+        assert views[late].counters == '{"claims": 1}'
+        assert await world.store.mark_offline(SILENCE) == []
+
+    async def test_worker_that_was_heard_of_just_now_is_not_noted_again(self, world: World) -> None:
+        worker = await world.worker()
+        await world.store.heard([worker])
+        assert (await world.worker_view()).heartbeat_at is None, "it has registered just now"
+        await beat(world)
+        before = (await world.worker_view()).heartbeat_at
+        await world.store.heard([worker])
+        assert (await world.worker_view()).heartbeat_at == before
+        await world.store.rewind(HEARD_EVERY)
+        await world.store.heard([worker])
+        after = (await world.worker_view()).heartbeat_at
+        assert before is not None
+        assert after is not None
+        assert after >= before, "rewinding moved the former back by as much"
 
     async def test_retired_worker_is_offline_at_once(self, world: World) -> None:
         worker = await world.worker()

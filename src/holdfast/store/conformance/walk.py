@@ -83,7 +83,7 @@ SIGNALS: Final = ("s", "t")
 WRITTEN: Final = frozenset({Settled.APPLIED, Settled.LATE, Settled.FREED})
 CAPS: Final = {"a": 3, FIFO: 2}
 STAGES: Final = tuple(sorted(STAGE_EVENTS))
-WORKER_LIFE: Final = ("register", "beat", "retire", "disable", "enable", "drain", "revoke")
+WORKER_LIFE: Final = ("register", "beat", "heard", "retire", "disable", "enable", "drain", "revoke")
 SCHEDULING: Final = ("schedule", "schedule", "change", "unschedule", "fire", "fire", "fire", "pass over", "fire what was fired")
 SLOT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 STEERING: Final = ("cancel", "cancel", "complete", "fail", "delete", "reopen", "reopen")
@@ -489,6 +489,7 @@ class Walk(RuleBasedStateMachine):
         operations: dict[str, Callable[[Side], Awaitable[Any]]] = {
             "register": lambda side: side.store.register(Worker(id=worker, name=name, version=f"{number}")),
             "beat": lambda side: side.store.beat(Beat(worker=worker, counters=f"{number}")),
+            "heard": lambda side: side.store.heard([worker]),
             "retire": lambda side: side.store.retire(worker),
             "disable": lambda side: side.store.disable(worker, by=f"{number}"),
             "enable": lambda side: side.store.enable(worker, by=f"{number}"),

@@ -83,6 +83,10 @@ class Lacking:
         """Refuse."""
         raise lacks("schedules")
 
+    async def heard(self, workers: Collection[UUID]) -> NoReturn:
+        """Refuse."""
+        raise lacks("heard")
+
     async def fire(self, firing: Firing) -> NoReturn:
         """Refuse."""
         raise lacks("fire")

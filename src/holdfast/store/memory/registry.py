@@ -12,7 +12,7 @@ from holdfast.core.text import clean
 from holdfast.errors import UnknownWorker
 from holdfast.store.memory.handle import Handle
 from holdfast.store.memory.records import Registration
-from holdfast.store.port import TEXT_LIMIT, Action, Signal, WorkerView, audit_line, living_first
+from holdfast.store.port import HEARD_EVERY, TEXT_LIMIT, Action, Signal, WorkerView, audit_line, living_first
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -64,6 +64,14 @@ class Registry(Handle):
             if record.lease is not None:
                 held.setdefault(record.lease.worker, []).append(job_id)
         return held
+
+    async def heard(self, workers: Collection[UUID]) -> None:
+        """Note that workers are alive that claimed or reported."""
+        now = self.environment.now()
+        before = now - timedelta(seconds=HEARD_EVERY)
+        for known in filter(None, map(self.data.workers.get, workers)):
+            if known.offline_at is not None or (known.heartbeat_at or known.registered_at) <= before:
+                known.heartbeat_at, known.offline_at = now, None
 
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped."""

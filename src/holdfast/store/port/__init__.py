@@ -40,6 +40,7 @@ from holdfast.store.port.caller import Caller, Transaction
 from holdfast.store.port.patience import patience, patience_here, too_slow
 from holdfast.store.port.requests import (
     CIRCLE,
+    HEARD_EVERY,
     LOG_LIMIT,
     MOST_SLOTS,
     SEARCH_LIMIT,
@@ -96,6 +97,7 @@ from holdfast.store.port.views import (
 __all__ = [
     "CIRCLE",
     "EMITTED_BEFORE",
+    "HEARD_EVERY",
     "LOG_LIMIT",
     "MOST_LIMITS",
     "MOST_SLOTS",

@@ -203,6 +203,10 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
             raise BadJob(reason, path="beat.counters")
 
 
+HEARD_EVERY: Final = 20.0
+"""Seconds for which a worker that was heard of is not noted as heard of again (`Store.heard`): as often as workers beat."""
+
+
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line that a running job wrote to its log."""
 

@@ -115,6 +115,14 @@ class Store(Protocol):
         """Note that a worker is alive, and its counters; clears an offline mark. Repeatable. Raises `UnknownWorker`."""
         ...
 
+    async def heard(self, workers: Collection[UUID]) -> None:
+        """Note that workers are alive that gave no beat but claimed or reported; clears offline marks, leaves counters.
+
+        Written for those alone whose last sign of life is `HEARD_EVERY` seconds old, or who are offline. Repeatable; unknown
+        ones are ignored.
+        """
+        ...
+
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped: it is offline at once. Repeatable; an unknown one is ignored."""
         ...

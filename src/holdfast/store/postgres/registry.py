@@ -10,7 +10,7 @@ from holdfast.core.needs import idle_besides, running_said
 from holdfast.core.outcome import Error
 from holdfast.core.settle import revoke
 from holdfast.errors import UnknownWorker
-from holdfast.store.port import Action, Signal, Worker, WorkerKind, WorkerView, audit_line
+from holdfast.store.port import HEARD_EVERY, Action, Signal, Worker, WorkerKind, WorkerView, audit_line
 from holdfast.store.postgres.handle import Handle, most
 from holdfast.store.postgres.steering import said
 
@@ -59,6 +59,17 @@ WHERE no = ANY (ARRAY(
 )) RETURNING id
 """
 """Skips who is giving a sign of life right now, and whom another caller is marking."""
+
+_HEARD: Final = """
+UPDATE {schema}.worker SET heartbeat_at = clock_timestamp(), offline_at = NULL
+WHERE no = ANY (ARRAY(
+    SELECT no FROM {schema}.worker
+    WHERE id = ANY ($1)
+        AND (offline_at IS NOT NULL OR coalesce(heartbeat_at, registered_at) <= clock_timestamp() - $2 * interval '1 s')
+    ORDER BY no FOR NO KEY UPDATE SKIP LOCKED
+))
+"""
+"""Skips who is giving a sign of life right now, and who is being noted by another server."""
 
 _WORKERS: Final = """
 SELECT w.*, l.running, l.jobs
@@ -111,6 +122,10 @@ class Registry(Handle):
             [(capabilities, slots, held.get(no, 0) if said is None else said) for no, capabilities, slots, said in rest],
         )
         return Signal(disabled, draining, idle)
+
+    async def heard(self, workers: Collection[UUID]) -> None:
+        """Note that workers are alive that claimed or reported."""
+        await self._db.execute(self._sql(_HEARD), list(workers), HEARD_EVERY)
 
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped."""

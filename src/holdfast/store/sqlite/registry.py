@@ -9,7 +9,17 @@ from holdfast.core.needs import HEARD_WITHIN, idle_besides, running_said
 from holdfast.core.states import Event
 from holdfast.core.text import clean
 from holdfast.errors import UnknownWorker
-from holdfast.store.port import TEXT_LIMIT, Action, Signal, Worker, WorkerKind, WorkerView, audit_line, living_first
+from holdfast.store.port import (
+    HEARD_EVERY,
+    TEXT_LIMIT,
+    Action,
+    Signal,
+    Worker,
+    WorkerKind,
+    WorkerView,
+    audit_line,
+    living_first,
+)
 from holdfast.store.sqlite._sql import in_chunks, sql
 from holdfast.store.sqlite.access import audit
 from holdfast.store.sqlite.moving import locate, move
@@ -65,6 +75,20 @@ def beat(writing: Writing, beat: Beat) -> Signal:
         ],
     )
     return Signal(disabled_at is not None, draining_at is not None, idle)
+
+
+def heard(writing: Writing, workers: Collection[UUID]) -> None:
+    """Note that workers are alive that claimed or reported; see the port."""
+    before = writing.now - microseconds(HEARD_EVERY)
+    for statement, chunk in in_chunks("heard.workers", {worker.bytes for worker in workers}):
+        writing.connection.execute(statement, (writing.now, *chunk, before))
+
+
+def unheard(connection: sqlite3.Connection, workers: Collection[UUID], now: int) -> bool:
+    """Tell whether it is to be written down that one of these workers is alive."""
+    before = now - microseconds(HEARD_EVERY)
+    chunks = in_chunks("heard.unnoted", {worker.bytes for worker in workers})
+    return any(connection.execute(statement, (*chunk, before)).fetchone() for statement, chunk in chunks)
 
 
 def retire(writing: Writing, worker: UUID) -> None:

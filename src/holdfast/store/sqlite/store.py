@@ -241,6 +241,11 @@ class SqliteStore:
         """Note that a worker is alive, and its counters."""
         return await self._write(lambda writing: registry.beat(writing, beat))
 
+    async def heard(self, workers: Collection[UUID]) -> None:
+        """Note that workers are alive that claimed or reported. Looks first, so that nobody waits for what is known."""
+        if await self._read(lambda connection: registry.unheard(connection, workers, self._now())):
+            await self._write(lambda writing: registry.heard(writing, workers))
+
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped."""
         await self._write(lambda writing: registry.retire(writing, worker))
