@@ -36,7 +36,11 @@ class Line:
             socket_connect_timeout=timeout,
             retry=Retry(NoBackoff(), 0),  # the breaker decides about trying again
         )
-        line = cls(pool.make_connection())  # type: ignore[no-untyped-call]  # not yet typed there
+        connection = pool.make_connection()  # type: ignore[no-untyped-call]  # not yet typed there
+        # The driver tells its name by CLIENT SETINFO, which Redis 6.2 refuses; before 7 it has it under other names.
+        for about in ("driver_info", "lib_name", "lib_version"):
+            setattr(connection, about, None)
+        line = cls(connection)
         try:
             async with asyncio.timeout(2 * timeout):
                 await line._connection.connect()  # type: ignore[no-untyped-call]  # as above
