@@ -93,8 +93,9 @@ def unit(name: str) -> dict[str, dict[str, list[str]]]:
 
 def of_systemd(name: str) -> Command:
     service = unit(name)["Service"]
+    shipped = [Path(name).name for name in service["EnvironmentFile"] if not name.startswith("-")]
     lines = [
-        *(SYSTEMD / "holdfast.env").read_text().splitlines(),
+        *(line for name in shipped for line in (SYSTEMD / name).read_text().splitlines()),
         *(one for line in service["Environment"] for one in line.split()),
     ]
     environment = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
