@@ -17,13 +17,17 @@ from holdfast.core.states import State
 from holdfast.errors import BadSetting, StoreUnavailable
 from holdfast.store.port import JobFilter, Retention
 from holdfast.watch.ledger import dialect_of
+from holdfast.watch.versions import PIECE, PIECES, read
 from tests.support.until import until
 from tests.watch.conftest import SETTLE, Scene, scene_at
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from holdfast.store.port import Store, Transaction
+    from holdfast.watch.files import Sighting
+    from holdfast.watch.versions import Version
 
 EVERYTHING = Retention(succeeded=0.0, failed=0.0, canceled=0.0)
 
@@ -114,6 +118,111 @@ async def test_another_file_of_the_same_size_and_time_is_a_new_piece_of_work(sce
     await scene.settled(watcher)
     other.replace(path)
     assert await scene.settled(watcher) == ["a.mov", "a.mov"]
+
+
+async def test_another_file_of_the_same_number_size_and_time_is_a_new_piece_of_work(scene: Scene) -> None:
+    """The number of an inode goes to the next file once it is free: written in place is how that looks."""
+    path = scene.folder / "a.mov"
+    watcher = await scene.watcher()
+    for count, text in enumerate(("1st", "2nd", "3rd"), start=1):
+        tick(path)
+        path.write_text(text)
+        os.utime(path, (1000, 1000))
+        if text == "3rd":  # nor is it known to a watcher that has just started
+            watcher = await scene.watcher()
+        assert await scene.settled(watcher) == ["a.mov"] * count
+
+
+def tick(path: Path) -> None:
+    """Let the clock of the file system go on, as it does while a file settles."""
+    probe = path.parent / ".probe"
+    probe.touch()
+    begun = probe.stat().st_ctime_ns
+    while probe.stat().st_ctime_ns == begun:
+        probe.touch()
+
+
+async def test_a_large_file_is_told_from_another_by_parts_of_it(scene: Scene) -> None:
+    path = scene.folder / "a.mov"
+    watcher = await scene.watcher()
+    size = 3 * PIECES * PIECE
+    for count, place in enumerate((0, size // 3, size - 1), start=1):
+        tick(path)
+        with path.open("wb") as file:
+            file.truncate(size)
+            file.seek(place)
+            file.write(b"x")
+        os.utime(path, (1000, 1000))
+        assert await scene.settled(watcher) == ["a.mov"] * count
+
+
+async def test_the_same_file_under_another_number_is_not_taken_again(scene: Scene) -> None:
+    """As it is seen from another host, or after another mount, of a network file system."""
+    path, other = scene.folder / "a.mov", scene.folder / ".other"
+    path.write_text("a film")
+    modified = 1_600_000_000_123_456_789
+    os.utime(path, ns=(modified, modified))
+    watcher = await scene.watcher()
+    await scene.settled(watcher)
+    other.write_text("a film")
+    os.utime(other, ns=(modified, modified // 1000 * 1000))  # a share may not keep nanoseconds
+    other.replace(path)
+    assert await scene.settled(watcher) == ["a.mov"]
+    assert await scene.settled(await scene.watcher()) == ["a.mov"]
+
+
+async def test_what_is_known_need_not_settle_and_is_read_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    (scene.folder / "a.mov").write_text("a")
+    await scene.settled(await scene.watcher())
+    asked: list[str] = []
+
+    def counted(files: Mapping[str, Sighting]) -> tuple[dict[str, Version], dict[str, str]]:
+        asked.extend(files)
+        return read(files)
+
+    monkeypatch.setattr("holdfast.watch.versions.read", counted)
+    watcher = await scene.watcher()
+    for _ in range(3):
+        await watcher.look()
+        assert watcher._settling.waiting == 0
+    assert asked == [str(scene.folder / "a.mov")]
+
+
+async def test_a_file_that_changes_while_it_is_read_waits_until_it_stays_the_same(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = scene.folder / "a.mov"
+    path.write_text("a")
+
+    def changing(files: Mapping[str, Sighting]) -> tuple[dict[str, Version], dict[str, str]]:
+        path.write_text("longer")
+        return read(files)
+
+    watcher = await scene.watcher()
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.watch.versions.read", changing)
+        assert await scene.settled(watcher) == []
+        assert scene.notes == []
+    await watcher.look()
+    assert await scene.names() == []
+    assert await scene.settled(watcher) == ["a.mov"]
+
+
+async def test_a_file_that_cannot_be_read_is_told_of_once_and_tried_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scene.folder / "a.mov").write_text("a")
+    watcher = await scene.watcher()
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.watch.versions.Path.open", _broken)
+        for _ in range(3):
+            assert await scene.settled(watcher) == []
+    assert scene.notes == [f"left alone: {scene.folder}/a.mov: Input/output error"]
+    assert await scene.settled(watcher) == ["a.mov"]
+
+
+def _broken(*_: object) -> None:
+    raise OSError(5, "Input/output error")
 
 
 async def test_each_task_gets_each_file(scene: Scene) -> None:

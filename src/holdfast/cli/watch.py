@@ -68,7 +68,7 @@ def watch(
     queue
         The queue of the jobs.
     settle
-        How long a file must stay the same (size, time and inode) to be complete.
+        How long a file must stay the same (size and times) to be complete.
     every
         How often to look when the system tells of nothing, as on network file systems.
     recursive

@@ -1,4 +1,4 @@
-"""What lies in a folder: which files count, and which version of each is there."""
+"""What lies in a folder: which files count, and what the system says of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import stat
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from holdfast.core.text import flaw
 
@@ -18,17 +18,30 @@ PARTIAL: Final = (".part", ".partial", ".tmp", ".temp", ".filepart", ".crdownloa
 """How names end while somebody still writes; so do those that begin with a dot."""
 
 
-class Version(NamedTuple):
-    """What tells one content of a file from another, without reading it."""
+class Sighting(NamedTuple):
+    """What the system says of a file at one look. For the looks of one process: another host or mount may say otherwise."""
 
     inode: int
     size: int
     modified: int
-    """In nanoseconds."""
+    """When its content was last changed, in nanoseconds. Anybody may set it back."""
+    changed: int
+    """When anything of it was last changed, which nobody can set back."""
 
-    def __str__(self) -> str:
-        """Return it as it is written down. Without the device, whose number may be another after the next boot."""
-        return f"{self.inode}-{self.size}-{self.modified}"
+    @classmethod
+    def of(cls, status: os.stat_result) -> Self:
+        """Return what a status says."""
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+    @property
+    def content(self) -> tuple[int, int, int]:
+        """What stays while nobody writes. Not the inode: some network file systems number files anew at every look."""
+        return (self.size, self.modified, self.changed)
+
+    @property
+    def body(self) -> tuple[int, int, int]:
+        """What stays when the file is renamed."""
+        return (self.inode, self.size, self.modified)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +63,10 @@ class Rules:
 class Scan:
     """What one look at a folder found."""
 
-    files: dict[str, Version] = field(default_factory=dict)
+    files: dict[str, Sighting] = field(default_factory=dict)
     """Those that count, by whole path."""
-    partial: set[Version] = field(default_factory=set)
-    """Those that somebody still writes, by their names."""
+    partial: set[tuple[int, int, int]] = field(default_factory=set)
+    """The bodies of those that somebody still writes, by their names."""
     troubles: dict[str, str] = field(default_factory=dict)
     """What could not be looked at, and why."""
     missing: str | None = None
@@ -103,7 +116,7 @@ def _look(entries: list[os.DirEntry[str]], rules: Rules, top: str, found: Scan, 
                 seen.add((status.st_dev, status.st_ino))
                 yield entry.path
         elif stat.S_ISREG(status.st_mode):
-            _sort(entry, Version(status.st_ino, status.st_size, status.st_mtime_ns), rules, found)
+            _sort(entry, Sighting.of(status), rules, found)
 
 
 def _leads_out(link: str, top: str) -> bool:
@@ -112,13 +125,13 @@ def _leads_out(link: str, top: str) -> bool:
     return target != top and not target.startswith(f"{top.rstrip('/')}/")
 
 
-def _sort(entry: os.DirEntry[str], version: Version, rules: Rules, found: Scan) -> None:
+def _sort(entry: os.DirEntry[str], sighting: Sighting, rules: Rules, found: Scan) -> None:
     if partial(entry.name):
-        found.partial.add(version)
+        found.partial.add(sighting.body)
     elif rules.wants(entry.name):
         if (reason := flaw(entry.path)) is not None:
             found.troubles[entry.path] = f"its name cannot be kept: {reason}"
         elif not os.access(entry.path, os.R_OK):
             found.troubles[entry.path] = "it may not be read"
         else:
-            found.files[entry.path] = version
+            found.files[entry.path] = sighting

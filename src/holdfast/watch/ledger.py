@@ -6,6 +6,7 @@ no retention touches, and exactly one transaction can insert it. See docs/decisi
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.job import NewJob
     from holdfast.store.port import Store, Transaction
-    from holdfast.watch.files import Version
+    from holdfast.watch.versions import Version
 
 SCOPE: Final = "holdfast.watch"
 NOT_ALLOWED: Final = "42501"
@@ -92,7 +93,7 @@ class Ledger:
         """How many jobs may wait in a queue."""
         self._dialect = dialect
         self._task = task
-        self._known: set[tuple[str, str]] = set()
+        self._known: defaultdict[str, set[str]] = defaultdict(set)
 
     async def open(self, folder: str) -> None:
         """Make the table if it is missing, and read what was taken below a folder. Repeatable."""
@@ -104,7 +105,9 @@ class Ledger:
         except BaseException:
             await transaction.rollback()
             raise
-        self._known = {(row[0], row[1]) for row in rows}
+        self._known.clear()
+        for path, version in rows:
+            self._known[path].add(version)
 
     async def _create(self, transaction: Transaction) -> None:
         if await transaction.execute(self._dialect.exists):
@@ -123,7 +126,11 @@ class Ledger:
 
     def knows(self, path: str, version: Version) -> bool:
         """Tell whether it is known here that this was taken. False may also mean that another watcher took it."""
-        return (path, str(version)) in self._known
+        return str(version) in self._known.get(path, ())
+
+    def knows_like(self, path: str, begin: str) -> bool:
+        """Tell whether it is known here that a version was taken whose text begins so."""
+        return any(version.startswith(begin) for version in self._known.get(path, ()))
 
     async def take(
         self, files: Mapping[str, Version], make: Callable[[str], NewJob], then: Callable[[Sequence[NewJob]], None]
@@ -150,7 +157,8 @@ class Ledger:
         except BaseException:
             await transaction.rollback()
             raise
-        self._known |= {(path, str(version)) for path, version in files.items()}
+        for path, version in files.items():
+            self._known[path].add(str(version))
         return [(path, answer.job_id) for path, answer in zip(fresh, answers, strict=True) if answer.status is Enqueue.CREATED]
 
     def _marked(self, job: NewJob, path: str, version: Version) -> NewJob:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from holdfast.watch.files import Version
+    from holdfast.watch.files import Sighting
+
+Content: TypeAlias = tuple[int, int, int]
+Body: TypeAlias = tuple[int, int, int]
 
 
 class Settling:
@@ -20,19 +23,19 @@ class Settling:
 
     def __init__(self, settle: float) -> None:
         self._settle = settle
-        self._since: dict[str, tuple[Version, float]] = {}
-        self._partial: AbstractSet[Version] = frozenset()
+        self._since: dict[str, tuple[Content, float]] = {}
+        self._partial: AbstractSet[Body] = frozenset()
 
-    def look(self, now: float, files: Mapping[str, Version], partial: AbstractSet[Version] = frozenset()) -> list[str]:
+    def look(self, now: float, files: Mapping[str, Sighting], partial: AbstractSet[Body] = frozenset()) -> list[str]:
         """Take in what is there now; return the paths of those that are complete, in order."""
         since = {
-            path: before if (before := self._since.get(path)) is not None and before[0] == version else (version, now)
-            for path, version in files.items()
+            path: before if (before := self._since.get(path)) is not None and before[0] == seen.content else (seen.content, now)
+            for path, seen in files.items()
         }
         complete = [
             path
-            for path, (version, begun) in since.items()
-            if now - begun >= self._settle or (version in self._partial and version not in partial)
+            for path, (_, begun) in since.items()
+            if now - begun >= self._settle or ((body := files[path].body) in self._partial and body not in partial)
         ]
         self._since, self._partial = since, partial
         return sorted(complete)
@@ -41,6 +44,10 @@ class Settling:
         """Return when the first of those that are not complete yet might be; `None` when there is none."""
         first = min((begun for _, begun in self._since.values()), default=None)
         return None if first is None else first + self._settle
+
+    def anew(self, path: str, now: float) -> None:
+        """Have a file wait once more: it could not be read, or not as it was seen."""
+        self._since[path] = (self._since[path][0], now)
 
     def forget(self, path: str) -> None:
         """Wait no more for a file: it is known by now."""

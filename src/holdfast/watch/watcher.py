@@ -12,20 +12,25 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from holdfast.errors import MissingExtra, QueueFull, StoreUnavailable
+from holdfast.watch import versions
 from holdfast.watch.files import scan
 from holdfast.watch.settling import Settling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from uuid import UUID
 
     from holdfast.core.job import NewJob
-    from holdfast.watch.files import Rules, Scan, Version
+    from holdfast.watch.files import Rules, Scan, Sighting
     from holdfast.watch.ledger import Ledger
+    from holdfast.watch.versions import Version
+
+Args = TypeVarTuple("Args")
+Found = TypeVar("Found")
 
 BATCH: Final = 100
 """Files that share a transaction: on SQLite it keeps other writers waiting."""
@@ -79,6 +84,8 @@ class Watcher:
         self._settling = Settling(watching.settle)
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-watch")
+        self._known: dict[str, Sighting] = {}
+        """Files that were taken, as they were seen then: such a file is not read again."""
         self._told: dict[str, str] = {}
         self._missing = False
         self._down = False
@@ -118,16 +125,38 @@ class Watcher:
 
     async def look(self) -> None:
         """Look once, and enqueue what is complete. Repeatable."""
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._thread, scan, self._watching.folder, self._watching.rules
-        )
+        found = await self._in_thread(scan, self._watching.folder, self._watching.rules)
         self._tell(found)
         if found.missing is not None:
             return
-        files = {path: version for path, version in found.files.items() if not self._ledger.knows(path, version)}
+        self._known = {path: seen for path, seen in self._known.items() if path in found.files}
+        fresh = {path: seen for path, seen in found.files.items() if self._known.get(path) != seen}
+        await self._recognize(fresh)
+        files = {path: seen for path, seen in fresh.items() if self._known.get(path) != seen}
         complete = self._settling.look(self._watching.clock(), files, found.partial)
         for start in range(0, len(complete), BATCH):
-            await self._take({path: files[path] for path in complete[start : start + BATCH]})
+            await self._read_and_take({path: files[path] for path in complete[start : start + BATCH]})
+
+    async def _recognize(self, files: dict[str, Sighting]) -> None:
+        """Find out which of those that are new here were taken before: they need not settle."""
+        likely = {path: seen for path, seen in files.items() if self._ledger.knows_like(path, versions.begin(seen))}
+        if likely:
+            found, _ = await self._in_thread(versions.read, likely)
+            self._known |= {path: files[path] for path, version in found.items() if self._ledger.knows(path, version)}
+
+    async def _read_and_take(self, files: dict[str, Sighting]) -> None:
+        """Have files taken as they were seen; those that cannot be read, or are not so any more, wait anew."""
+        found, troubles = await self._in_thread(versions.read, files)
+        self._tell_of(troubles)
+        for path in files.keys() - found.keys():
+            self._settling.anew(path, self._watching.clock())
+        await self._take(found)
+        for path in found:
+            self._known[path] = files[path]
+            self._told.pop(path, None)
+
+    async def _in_thread(self, function: Callable[[*Args], Found], *args: *Args) -> Found:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
     async def _loop(self, stop: asyncio.Event) -> None:
         tries = 0
@@ -204,10 +233,14 @@ class Watcher:
             note(f"{self._watching.folder} is there again")
         self._missing = found.missing is not None
         if found.missing is None:
-            for path, reason in found.troubles.items():
-                if self._told.get(path) != reason:
-                    note(f"left alone: {path}: {reason}")
-            self._told = found.troubles
+            self._told = {path: reason for path, reason in self._told.items() if path in found.files or path in found.troubles}
+            self._tell_of(found.troubles)
+
+    def _tell_of(self, troubles: Mapping[str, str]) -> None:
+        for path, reason in troubles.items():
+            if self._told.get(path) != reason:
+                self._watching.note(f"left alone: {path}: {reason}")
+        self._told |= troubles
 
     def _tell_kept(self, error: StoreUnavailable | QueueFull) -> None:
         if isinstance(error, QueueFull):
