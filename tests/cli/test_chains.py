@@ -332,6 +332,21 @@ def test_a_dry_run_of_prune_counts_the_steps_of_a_chain_by_its_last(cli: Cli, sh
     assert cli("prune", "--succeeded", "1m", "--signals", "1s", "--json").json["count"] == counted
 
 
+def test_neither_prune_nor_its_dry_run_takes_what_a_live_job_needs(cli: Cli, shop: Shop) -> None:
+    needed, chain = shop.succeed(), shop.chain(2)
+    cli("jobs", "complete", chain[-1])
+    waiter = shop.enqueue(after=(needed, chain[0]))
+    other = shop.succeed(task="other")
+    shop.do(lambda store: store.rewind(100.0))
+
+    assert cli("prune", "--succeeded", "1m", "--dry-run", "--json").json["count"] == 1
+    assert cli("prune", "--succeeded", "1m", "--json").json["count"] == 1
+    assert [shop.state(one) for one in (needed, other)] == ["succeeded", None]
+    cli("jobs", "complete", waiter)
+    assert cli("prune", "--succeeded", "1m", "--dry-run", "--json").json["count"] == 3
+    assert cli("prune", "--succeeded", "1m", "--json").json["count"] == 3
+
+
 def test_what_is_waited_for_on_the_command_line_is_the_end_of_the_chain(cli: Cli, shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "steps_app.py").write_text(
         "from holdfast import Holdfast, Job\n"

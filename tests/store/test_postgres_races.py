@@ -257,6 +257,18 @@ async def test_a_chain_reopened_while_it_is_pruned_is_kept(world: World) -> None
     assert [await world.state(claimed.job_id), await world.state(step.id)] == [State.SUCCEEDED, State.READY]
 
 
+async def test_a_waiter_about_to_be_created_keeps_what_it_waits_for_from_being_pruned(world: World) -> None:
+    claimed = await world.running()
+    await world.store.settle([settlement(claimed, Succeeded())])
+    before = UUID(int=claimed.job_id.int - 1)
+    async with world.transaction() as first:
+        await create(first, [new(after=(claimed.job_id,))])
+        prune = await world.held_up(world.store.prune(Retention(succeeded=0.0), limit=10, after=before))
+        await first.commit()
+        assert (await prune).count == 0
+    assert await world.state(claimed.job_id) is State.SUCCEEDED
+
+
 # -- a signal is emitted ---------------------------------------------------------------------------------------------------
 
 

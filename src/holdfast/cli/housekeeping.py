@@ -11,7 +11,7 @@ from holdfast.cli.common import COMMON, Common, Yes, actor, run, store_url
 from holdfast.cli.output import Column
 from holdfast.config import SECRETS, load
 from holdfast.core.spans import span
-from holdfast.core.states import TERMINAL, State
+from holdfast.core.states import LIVE, TERMINAL, State
 from holdfast.finding import Mistake, jobs_where, matching
 from holdfast.store.port import ChainView, JobFilter, JobView, Retention, Store
 
@@ -67,9 +67,10 @@ def prune(
     Example: holdfast prune --succeeded 7d --failed never
 
     What is not given is taken from the settings retention_succeeded, retention_failed, retention_canceled,
-    retention_signals and retention_enqueues. The steps of a chain are kept until its last one is old enough. Workers prune by
-    themselves too: by these settings where they are set, else by the retention that their app declares. Of what is pruned
-    here, the audit log says by whom.
+    retention_signals and retention_enqueues. The steps of a chain are kept until its last one is old enough; what a live job
+    waits for, or will be handed the result of, is kept until that job has ended. Workers prune by themselves too: by these
+    settings where they are set, else by the retention that their app declares. Of what is pruned here, the audit log says by
+    whom.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ def prune(
     enqueues
         How long the audit log keeps lines about enqueues. All others it keeps for ever.
     dry_run
-        Only count jobs. Looks at every job that has ended, so it may take a while.
+        Only count jobs. Looks at every job there is, so it may take a while.
     """
     given = {"succeeded": succeeded, "failed": failed, "canceled": canceled, "signals": signals, "enqueues": enqueues}
     retention = load({f"retention_{name}": value for name, value in given.items()}).settings.retention
@@ -121,12 +122,13 @@ async def _old(store: Store, retention: Retention) -> Counter[str]:
     counts: Counter[str] = Counter()
     steps: Counter[UUID] = Counter()
     """By their chain: they go when its last step does."""
+    needed = {chain async for job in matching(jobs_where(store, JobFilter(states=LIVE)), limit=None) for chain in job.after}
     async for job in matching(jobs_where(store, JobFilter(states=TERMINAL)), limit=None):
         if job.chain_id is not None:
             steps[job.chain_id] += 1
-        elif _is_old(job, bounds):
+        elif _is_old(job, bounds) and job.id not in needed:
             counts[job.state] += 1
-    ids = list(steps)
+    ids = list(steps.keys() - needed)
     for start in range(0, len(ids), CHAINS):
         for chain in await store.chains(ids[start : start + CHAINS]):
             if chain is not None and _is_old(chain, bounds):

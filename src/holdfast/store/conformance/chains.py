@@ -651,3 +651,32 @@ class Chains(Subject):
         assert await world.states([chain, last.job_id]) == [State.SUCCEEDED, State.FAILED]
         assert await pruned(world, Retention(failed=60)) == 2
         assert await world.states([chain, last.job_id]) == [None, None]
+
+    async def test_prune_spares_what_a_live_job_waits_for_or_will_be_handed(self, world: World) -> None:
+        retention = Retention(succeeded=60, failed=60, canceled=60)
+        plain = await world.ended(State.SUCCEEDED, task=BLOCKER_TASK)
+        chain, last = await at_step(world, 2)
+        await world.succeed(last)
+        live = await world.create(task=BLOCKER_TASK)
+        waiter = await world.create(after=(plain, chain, live), task="waiter")
+        needed = [plain, chain, last.job_id]
+        ended = [State.SUCCEEDED] * 3
+
+        await world.store.rewind(HOUR)
+        assert await pruned(world, retention) == 0
+        while_blocked = await world.states(needed)
+        await world.store.complete({live: "1"})
+        await world.store.rewind(HOUR)
+        needed.append(live)
+        assert await pruned(world, retention, limit=1) == 0
+        claimed = await world.claim_only(waiter, tasks=("waiter",))
+        assert await pruned(world, retention) == 0
+        while_running = await world.states(needed)
+        results = [one.result for one in await world.store.blockers(waiter)]
+        await world.succeed(claimed)
+
+        assert (while_blocked, while_running) == (ended, [*ended, State.SUCCEEDED]), "pruned what a live job needs"
+        assert None not in results
+        assert await pruned(world, retention) == len(needed), "kept what nobody needs any more"
+        assert await world.states([*needed, waiter]) == [None] * 4 + [State.SUCCEEDED]
+        await world.check_counts()

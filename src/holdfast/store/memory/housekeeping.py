@@ -102,12 +102,12 @@ class Housekeeping(Handle):
         return Pruned(count, looked[limit - 1] if len(looked) > limit else None)
 
     def _prune_one(self, job_id: UUID, ages: Mapping[State, float], now: datetime) -> int:
-        """Prune a chain when its last step is looked at, so that none is ever seen without some of its steps."""
+        """Prune a chain that nobody needs when its last step is looked at: none is ever seen without some of its steps."""
         record = self.data.jobs.get(job_id)
         if record is None or record.state is None or record.continued_by is not None or record.finished_at is None:
             return 0
         age = ages.get(record.state)
-        if age is None or (now - record.finished_at).total_seconds() <= age:
+        if age is None or (now - record.finished_at).total_seconds() <= age or self.data.needed_by(record.chain) is not None:
             return 0
         steps = self.data.steps(record.chain)
         return sum(self.data.move(step, Write(Event.PRUNE, step.failures), now) for step in steps)

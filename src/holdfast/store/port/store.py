@@ -263,8 +263,9 @@ class Store(Protocol):
         """Delete terminal jobs older than their state's retention, with all their records. Atomic; repeatable.
 
         Looks at no more than `limit` archived jobs from `after` on; go on from the answer's `after`. The steps of a chain
-        are kept until its last one is pruned. Old signals, figures and lines about enqueues go with the first look of a walk,
-        whatever `limit` is. With `by` all of it is one transaction, and a look that deletes anything writes its line.
+        are kept until its last one is pruned, and the whole of it while a live job waits for it or will be handed its result.
+        Old signals, figures and lines about enqueues go with the first look of a walk, whatever `limit` is. With `by` all of
+        it is one transaction, and a look that deletes anything writes its line.
         """
         ...
 

@@ -116,8 +116,9 @@ def _prune_others(writing: Writing, retention: Retention) -> tuple[int, int]:
 
 
 def _prune_chain(writing: Writing, last: bytes) -> int:
+    """Remove the chain that ends with this step, unless a live job needs it; returns how many jobs are gone."""
     job = locate(writing, last)
-    if job is None:
+    if job is None or writing.connection.execute(sql("delete.dependents"), (job.chain,)).fetchone() is not None:
         return 0
     if job.chain_id is None:
         remove(writing, job)
