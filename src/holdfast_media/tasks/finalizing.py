@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import Cancel, State
-from holdfast_media.errors import MediaError
+from holdfast_media.errors import OUTPUT_EMPTY, OUTPUT_MISMATCH, MediaError
 from holdfast_media.library import moves
 from holdfast_media.library.states import QualityState
 from holdfast_media.tasks import layout, masters
-from holdfast_media.tasks.artifacts import borrow, drop_package
+from holdfast_media.tasks.artifacts import borrow, drop_package, intact_package
 from holdfast_media.tasks.context import Context, failing, told
 from holdfast_media.tasks.work import FinalResult, VersionPlan
 from holdfast_media.transcode import PackageFacts, verify, write_master
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 CANCELED = "CANCELED"
 TRANSCRIBE = "transcribe"
-BAD_OUTPUT = frozenset({"OUTPUT_EMPTY", "OUTPUT_MISMATCH"})
+BAD_OUTPUT = frozenset({OUTPUT_EMPTY, OUTPUT_MISMATCH})
+SOUND_LOST = (OUTPUT_MISMATCH, "it was packaged, and is missing or damaged now. See to the storage, and retry: it is made again")
 
 
 def finalize(
@@ -40,7 +41,7 @@ def finalize(
         if version is None or version.plan is None:
             raise Cancel("the video was deleted, or this version is not wanted any more")
         version_plan = msgspec.convert(version.plan, VersionPlan)
-        missing = _missing(version, look)
+        missing = _missing(context, version, version_plan, look)
         fatal = _fatal(version, version_plan, missing)
         if fatal is not None:
             return _failed(context, version, tasks, missing, why=fatal)
@@ -58,18 +59,23 @@ def finalize(
 # --- what did not come about ----------------------------------------------------------------------------------------------
 
 
-def _missing(version: Version, look: Callable[[Sequence[str]], list[JobView | None]]) -> dict[str, tuple[str, str]]:
+def _missing(
+    context: Context, version: Version, version_plan: VersionPlan, look: Callable[[Sequence[str]], list[JobView | None]]
+) -> dict[str, tuple[str, str]]:
     """Return why each quality that is not ready is not, by its name; `audio` and `transcribe` are among the names.
 
-    A package whose chunk failed says that something before it failed: what people want to know is why that did.
+    A package whose chunk failed says that something before it failed: what people want to know is why that did. Of the sound
+    counts what is there, for the library has no row of it: it may be lost since its job was done, or be whole though that failed.
     """
     jobs = version.jobs
     ids = [one for one in jobs.waiting_first if one != jobs.finalize]
     views = dict(zip(ids, look(ids), strict=True))
     found: dict[str, tuple[str, str]] = {}
-    for name, job_id in ((masters.AUDIO, jobs.audio), (TRANSCRIBE, jobs.transcribe)):
-        if job_id is not None and not _succeeded(views[job_id]):
-            found[name] = _why(views[job_id])
+    if version_plan.audio_folder is not None and intact_package(context, version_plan.audio_folder) is None:
+        view = None if jobs.audio is None else views[jobs.audio]
+        found[masters.AUDIO] = SOUND_LOST if _succeeded(view) else _why(view)
+    if jobs.transcribe is not None and not _succeeded(views[jobs.transcribe]):
+        found[TRANSCRIBE] = _why(views[jobs.transcribe])
     ready = {one.name for one in version.qualities if one.state is QualityState.READY}
     for name, package in jobs.package.items():
         if name not in ready:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from holdfast import Fatal
 from holdfast_media import CellState, VideoState
 from holdfast_media.tasks import encoding, finalizing
 from holdfast_media.tasks.work import VersionPlan
-from tests.media.tasks.films import frames
+from tests.media.tasks.films import film, frames
 from tests.media.tasks.making import made_on
 from tests.media.tasks.studio import Encoder
 from tests.media.worlds import url_for
@@ -164,3 +166,49 @@ async def test_a_segment_that_is_not_what_was_packaged_is_never_published(
         video = await studio.ended(video)
     assert (video.state, video.error) == (VideoState.READY, None)
     assert len(frames(studio.master(video))) == 60
+
+
+@pytest.mark.parametrize("harm", [shutil.rmtree, lambda folder: rot(max(folder.glob("*.m4s")))], ids=HARMS)
+async def test_sound_that_is_lost_after_it_was_packaged_is_missed_and_a_retry_makes_it_alone(
+    studio: Studio, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
+) -> None:
+    encoder = Encoder(monkeypatch)
+    real = finalizing.finalize
+    harmed: list[Path] = []
+
+    def finalize(context: Any, version_id: str, *more: Any) -> Any:
+        if not harmed:
+            plan = msgspec.convert(context.version(version_id).plan, VersionPlan)
+            harmed.append(studio.folder / "media" / str(plan.audio_folder))
+            harm(harmed[0])
+        return real(context, version_id, *more)
+
+    monkeypatch.setattr(finalizing, "finalize", finalize)
+    video = await made(studio)
+    assert video.newest is not None
+    assert (video.state, video.newest.code) == (VideoState.FAILED, "OUTPUT_MISMATCH")
+    assert "the sound: it was packaged" in str(video.newest.message)
+    assert len(encoder.asked) == 6
+
+    await studio.media.library.retry(video.id)
+    async with studio.worker():
+        video = await studio.ended(video)
+    assert (video.state, video.error) == (VideoState.READY, None)
+    assert len(encoder.asked) == 6, "what was whole was made again"
+    assert video.newest is not None
+    assert video.newest.jobs.encode == {}
+    assert "TYPE=AUDIO" in studio.master(video).read_text()
+
+
+async def test_sound_that_is_whole_counts_however_its_job_has_ended(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = encoding.audio
+
+    def audio(context: Any, work: Any) -> Any:
+        real(context, work)
+        raise Fatal("its end could not be written")
+
+    monkeypatch.setattr(encoding, "audio", audio)
+    video = await studio.media.library.add(film(studio.folder / "sound.m4a", seconds=2, picture=False))
+    async with studio.worker():
+        video = await studio.ended(video)
+    assert (video.state, video.error) == (VideoState.READY, None)
