@@ -364,13 +364,15 @@ def _served(situation: Situation) -> list[Reason]:
                 fix=f"start one that has: holdfast worker MODULE:APP --capabilities {','.join(view.requires)}",
             )
         ]
-    staying = [one for one in able if one.draining_at is None]
+    staying = [one for one in able if not one.drains]
     if not staying:
+        asked = any(one.draining_at is not None for one in able)  # by a person, who may think better of it
         return [
             Reason(
                 code="draining",
                 text=f"every worker that could run it drains ({len(able)}): it finishes what it runs and claims nothing more",
-                fix="start another: holdfast worker MODULE:APP, or let one go on: holdfast workers enable ID",
+                fix="start another: holdfast worker MODULE:APP"
+                + (", or let one go on: holdfast workers enable ID" if asked else ""),
             )
         ]
     return _busy(situation, staying)

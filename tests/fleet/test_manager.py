@@ -106,6 +106,12 @@ async def test_a_first_signal_lets_all_workers_finish_what_they_run(place: Place
             return place.log().read_text().count("asked to stop") == 3
 
         await place.until(heard)
+
+        async def shown() -> bool:
+            views = [view for view in await place.store.workers() if view.offline_at is None]
+            return sorted(view.doing for view in views) == ["busy, draining", "busy, draining", "manages, draining"]
+
+        await place.until(shown)
         later = await place.enqueue()
         place.open()
         assert [(job.state, job.attempt) for job in await place.until_all_ended(ids)] == [(State.SUCCEEDED, 1)] * 2
@@ -113,6 +119,27 @@ async def test_a_first_signal_lets_all_workers_finish_what_they_run(place: Place
         assert [job.state for job in await place.jobs(later)] == [State.READY]
         assert place.started() == []
     assert {view.offline_at is not None for view in await place.store.workers()} == {True}
+
+
+async def test_a_worker_that_somebody_else_asks_to_stop_counts_as_draining_for_everybody(place: Place) -> None:
+    with place.manager("--default-count", "1", "--max-count", "1"):
+        (up,) = await place.until_up(1)
+        ids = await place.enqueue()
+        await place.until_running(ids)
+        os.kill(process_of(up), signal.SIGTERM)
+
+        async def shown() -> bool:
+            return [view.doing for view in await place.workers()] == ["active, draining"]
+
+        await place.until(shown)
+
+        async def told() -> bool:
+            managers = [view for view in await place.store.workers() if view.manages]
+            return managers[0].reason.endswith("0 of 0 slots are taken")
+
+        await place.until(told)
+        place.open()
+        assert [(job.state, job.attempt) for job in await place.until_all_ended(ids)] == [(State.SUCCEEDED, 1)]
 
 
 async def test_a_second_signal_has_running_jobs_given_back(place: Place) -> None:

@@ -614,6 +614,38 @@ async def test_a_drained_worker_finishes_what_it_runs_and_serves_no_longer(
     assert (view.state, view.draining_at is not None) == ("offline", True)
 
 
+async def test_a_worker_that_is_asked_to_stop_is_shown_as_draining_at_once_while_it_finishes_what_it_runs(
+    app: Holdfast,
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task()
+    async def work() -> None:
+        begun.set()
+        await go_on.wait()
+
+    await app.client().open()
+    store = app.client().store
+    await work.enqueue()
+    worker = app.worker(concurrency=2)
+    serving = asyncio.create_task(worker.serve())
+    await asyncio.wait_for(begun.wait(), WAIT)
+    (view,) = await store.workers()
+    assert (view.drains, view.doing) == (False, "active")
+
+    worker.ask_to_stop()
+
+    async with asyncio.timeout(WAIT):  # long before its next sign of life would be due
+        while not (await store.workers())[0].drains:  # noqa: ASYNC110  nobody here is told
+            await asyncio.sleep(0.01)
+    (view,) = await store.workers()
+    assert (view.doing, view.draining_at) == ("active, draining", None)
+    go_on.set()
+    await asyncio.wait_for(serving, WAIT)
+    (view,) = await store.workers()
+    assert (view.drains, view.doing) == (False, "offline")
+
+
 async def test_a_first_signal_to_a_worker_that_drains_already_aborts_nothing(memory_app: Holdfast) -> None:
     begun, gate = asyncio.Event(), asyncio.Event()
 

@@ -91,6 +91,18 @@ async def test_what_workers_count_has_their_name_and_their_id(store: Store) -> N
     assert found[at("holdfast_worker_acquire_conflicts_total", **one)] == 0
 
 
+async def test_a_worker_that_drains_is_none_of_those_that_could_do_more(store: Store) -> None:
+    for number, counters in enumerate(['{"draining": 0}', '{"draining": 1}', "{}"]):
+        await store.register(Worker(id=UUID(int=number), name="night"))
+        await store.beat(Beat(worker=UUID(int=number), counters=counters))
+    await store.drain(UUID(int=2), by="ann")
+
+    found = await samples(store)
+    assert found[at("holdfast_workers", state="draining")] == 2
+    assert found[at("holdfast_workers", state="idle")] == 1
+    assert found[at("holdfast_worker_draining", worker="night", id=str(UUID(int=1)))] == 1
+
+
 async def test_no_counter_falls_when_one_of_several_workers_ends(store: Store) -> None:
     """Prometheus takes a counter that falls for one that began anew, and adds all of it to what was counted."""
     for number in range(3):

@@ -193,6 +193,8 @@ def test_workers_count_that_serve_one_of_the_queues_and_still_claim(alone: Askin
     alone.delete(f"/workers/{gone}")
     alone.run(alone.store.disable(disabled, by="a person"))
     alone.run(alone.store.drain(draining, by="a person"))
+    stopping = registered(alone, "stopping", 100)
+    alone.run(alone.store.beat(Beat(worker=stopping, counters='{"draining": 1}')))
     assert [scale(alone)[name] for name in ("workers", "slots")] == [3, 15]
     assert scale(alone, queue="mail")["slots"] == 15
     assert scale(alone, queue="video")["slots"] == 12

@@ -229,7 +229,7 @@ async def _workers(store: Store) -> list[Check]:
         for view in held
     ]
     workers = [view for view in live if not view.manages]
-    unserved = await _unserved(store, workers)
+    unserved = await _unserved(store, [view for view in workers if not view.drains])
     if unserved:
         names = ", ".join(unserved[:SHOWN]) + (" …" if len(unserved) > SHOWN else "")
         text = f"jobs wait that no live worker serves: {names}"

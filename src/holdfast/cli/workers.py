@@ -193,7 +193,7 @@ def worker_json(view: WorkerView) -> dict[str, Any]:
     """Return a worker as its JSON shows it."""
     record = output.fields(view)
     record["worker"]["info"] = output.raw(view.worker.info)
-    return record | {"state": view.state, "counters": output.raw(view.counters)}
+    return record | {"state": view.state, "draining": view.drains, "counters": output.raw(view.counters)}
 
 
 async def _find(store: Store, word: str) -> WorkerView:

@@ -16,6 +16,8 @@ SOFT: Final = "\x1e"
 """Stands between a capability that is preferred and for how many seconds, where needs are kept as texts."""
 HEARD_WITHIN: Final = 60.0
 """Seconds: who was not heard of for longer is not waited for."""
+FULL: Final = 2**31
+"""More jobs than any worker has slots."""
 
 
 class Needs(NamedTuple):
@@ -79,14 +81,19 @@ def idle_besides(own: Iterable[str], workers: Iterable[tuple[Iterable[str], int,
 
 
 def running_said(counters: str) -> int | None:
-    """Return how many jobs a worker runs by its own account; `None` where it does not say, or cannot be understood."""
+    """Return how many jobs a worker runs by its own account; `None` where it does not say, or cannot be understood.
+
+    One that says it drains has no slot for anybody: for whoever asks it runs more than any worker could.
+    """
     try:
-        return msgspec.json.decode(counters, type=_Counted).concurrent_jobs
+        said = msgspec.json.decode(counters, type=_Counted)
     except msgspec.MsgspecError:  # any program may register one
         return None
+    return FULL if said.draining else said.concurrent_jobs
 
 
 class _Counted(msgspec.Struct):
     """What is read of the counters of a worker."""
 
     concurrent_jobs: int | None = None
+    draining: int = 0

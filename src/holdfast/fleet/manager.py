@@ -23,7 +23,7 @@ from holdfast.runtime.counters import MemoryCounters
 from holdfast.runtime.service import wait_for_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.core.scaling import Decision
     from holdfast.fleet.crew import Member
@@ -91,21 +91,26 @@ class Manager:
         await self._take(self._decision)
         repeat = Repeating(lambda: self._crew.wanted, logger.warning, logger.info).again_and_again
         async with asyncio.TaskGroup() as group:
-            loops = [
-                group.create_task(repeat(self._look_and_decide, self.options.interval), name="holdfast-decide"),
-                group.create_task(repeat(self._beat, min(BEAT, BEAT * self.options.interval)), name="holdfast-beat"),
-            ]
+            deciding = group.create_task(repeat(self._look_and_decide, self.options.interval), name="holdfast-decide")
+            beating = group.create_task(repeat(self._beat, min(BEAT, BEAT * self.options.interval)), name="holdfast-beat")
             while not self._stop_asked.is_set():
                 self._crew.keep_up()
                 await wait_for_event(self._stop_asked, TICK)
+            deciding.cancel()
             self._crew.drain_all()
-            for one in loops:
-                one.cancel()
-        await self._all_end()
+            self.counters.level(count.DRAINS, 1)
+            self._record.reason = f"asked to stop: {len(self._crew.members)} worker(s) finish what they run"
+            await self._soon(self._record.beat())
+            await self._all_end()  # that may take hours, in which it lives
+            beating.cancel()
+        await self._soon(self._record.end())
+        logger.info("manager %s stopped", self.options.name)
+
+    async def _soon(self, writing: Awaitable[object]) -> None:
+        """Write something as it ends, if the store answers."""
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(GOODBYE):
-                await self._record.end()
-        logger.info("manager %s stopped", self.options.name)
+                await writing
 
     async def _all_end(self) -> None:
         """Wait for the workers: for as long as they may take, then until they have given back what runs."""
@@ -155,7 +160,8 @@ class Manager:
                 await self._tell(decision)
 
     async def _sample(self, views: dict[int, WorkerView]) -> Sample:
-        staying = [view for member in self._crew.staying if (view := views.get(member.process_id)) is not None]
+        up = [view for member in self._crew.staying if (view := views.get(member.process_id)) is not None]
+        staying = [view for view in up if not view.drains]
         backlog, now = await self._observer.backlog(), self._environment.monotonic()
         self._starts.note(self._crew.members, views, now)
         running, ahead = occupied([view.running for view in staying], self.options.slots)
@@ -164,7 +170,7 @@ class Manager:
             ready=backlog.ready + ahead,
             running=running,
             workers=len(staying),
-            draining=self._crew.draining,
+            draining=self._crew.draining + len(up) - len(staying),
             slots=self.options.slots,
             service=await self._observer.service(now),
             oldest=backlog.oldest,

@@ -22,6 +22,8 @@ CONCURRENT: Final = "concurrent_jobs"
 """A level, not a sum."""
 HINTED: Final = "hints_arrive"
 """A level: 1 while hints of other processes arrive, 0 while it finds new jobs by polling alone."""
+DRAINS: Final = "draining"
+"""A level: 1 while a worker claims nothing more, because it is about to end."""
 
 DESIRED: Final = "desired_workers"
 """Of a manager, a level: how many workers it wants. So are the next two."""

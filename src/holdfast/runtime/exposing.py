@@ -41,6 +41,7 @@ THROUGH_REDIS: Final = {
 LEVELS: Final = {
     count.CONCURRENT: "Jobs that a worker runs now.",
     count.HINTED: "Whether hints of other processes reach a worker; 0: it finds new jobs by polling alone.",
+    count.DRAINS: "Whether a worker claims nothing more, because it is about to end.",
 }
 
 MANAGED: Final = {

@@ -19,6 +19,7 @@ from holdfast.core.breaker import entered
 from holdfast.core.health import Pulse
 from holdfast.core.states import State
 from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable, UnknownWorker
+from holdfast.notify.port import SHOWN
 from holdfast.runtime import counters as count
 from holdfast.runtime.attempt import Commit
 from holdfast.runtime.service import wait_for_event
@@ -92,6 +93,8 @@ class Heartbeat:
         self._peek_at = 0.0
         self._beat_at = 0.0
         self._news_at = 0.0
+        self._has_news = False
+        """Whether what the worker says of itself has changed since it was last sent. Of the heartbeat's thread."""
         self._told = 0
         """How often the breaker around Redis had changed its phase by the last sign of life."""
         self._sleeps_until = 0.0
@@ -136,6 +139,16 @@ class Heartbeat:
         if self._thread is not None and not self._peeking:
             self._peeking = True
             self._thread.call(self._wake.set)
+
+    def tell(self) -> None:
+        """Give a sign of life now: what the worker says of itself has changed. From any thread."""
+        if self._thread is not None:
+            self._thread.call(self._tell)
+
+    def _tell(self) -> None:
+        self._beat_at = 0.0
+        self._has_news = True
+        self._wake.set()
 
     def heed_redis(self) -> None:
         """Give a sign of life soon, if the breaker around Redis has changed its phase: people look at it. From any thread."""
@@ -270,6 +283,7 @@ class Heartbeat:
         self._counters.level(count.HINTED, int(self._notifier.healthy))
         for name, value in figures.items():
             self._counters.level(name, value)
+        has_news, self._has_news = self._has_news, False  # before it is sent: what changes meanwhile is to be sent too
         counters = msgspec.json.encode(self._counters.snapshot()).decode()
         try:
             signal = await store.beat(Beat(worker=self._worker.id, counters=counters))
@@ -278,8 +292,11 @@ class Heartbeat:
             return
         self._outage.heard()
         self._told, self._news_at = entered(figures), now + NEWS_REST
-        self._beat_at = now + BEAT * (0.9 + 0.2 * self._environment.random())
+        if not self._has_news:
+            self._beat_at = now + BEAT * (0.9 + 0.2 * self._environment.random())
         with suppress(RuntimeError):  # the worker's event loop is closed
+            if has_news:
+                self._worker_loop.call_soon_threadsafe(self._notifier.hint, SHOWN)
             self._worker_loop.call_soon_threadsafe(self._heed, signal)
 
     async def _look(self, store: Store) -> None:

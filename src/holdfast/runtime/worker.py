@@ -18,6 +18,7 @@ from holdfast.core.redact import redact
 from holdfast.core.spans import span
 from holdfast.errors import BadSetting, HoldfastError
 from holdfast.notify.port import SHOWN, Serving
+from holdfast.runtime import counters as count
 from holdfast.runtime.attempt import STOP_GRACE
 from holdfast.runtime.base import Base
 from holdfast.runtime.claimer import Claimer, Claims
@@ -177,6 +178,8 @@ class RunningWorker:
             if self._stopped:
                 return
             self._vitals.stage = Stage.DRAINING
+            self.counters.level(count.DRAINS, 1)
+            self._heartbeat.tell()
             self._tell("worker_stopping")
             self._claimer.stop()
             await asyncio.wait({self._claiming})

@@ -38,6 +38,7 @@ class Figures(msgspec.Struct, frozen=True):
     """What there is, for those who may look."""
 
     active_workers: int
+    """Those that are not offline and do not drain."""
     pending_jobs: int
     """Ready or scheduled."""
     running_jobs: int
@@ -131,7 +132,7 @@ class Probes:
 
 
 def _works(view: WorkerView) -> bool:
-    return view.state is not WorkerState.OFFLINE and not view.manages and not delivers(view)
+    return view.state is not WorkerState.OFFLINE and not view.drains and not view.manages and not delivers(view)
 
 
 def _worker(worker: RunningWorker) -> Check:

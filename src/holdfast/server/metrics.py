@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from holdfast.store.port import LimitView, QueueView, Storage, Store, WorkerView
 
 
+DRAINING: Final = "draining"
+"""Beside the states of workers: those that claim nothing more and end are no capacity, whatever they still run."""
 LINGERS: Final = 300.0
 """For how many seconds the counts of a worker that is gone are told: until whoever scrapes has read the last of them."""
 
@@ -206,9 +208,9 @@ class Read:
     def _of_workers(self) -> Iterator[Metric]:
         there = [view for view in self.workers if view.offline_at is None]
         online = [view for view in there if not view.manages]
-        states = Counter(view.state for view in online if not delivers(view))
+        states = Counter(DRAINING if view.drains else view.state for view in online if not delivers(view))
         known = GaugeMetricFamily("holdfast_workers", "Workers that are there, by what they do.", labels=["state"])
-        for state in WorkerState:
+        for state in (*WorkerState, DRAINING):
             if state is not WorkerState.OFFLINE:
                 known.add_metric([state], states[state])
         yield known

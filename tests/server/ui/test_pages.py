@@ -842,6 +842,7 @@ def test_a_worker_is_drained_disabled_enabled_and_revoked(place: Place) -> None:
     assert view().disabled_at is None
     place.client.post(f"/workers/{worker.id}/drain")
     assert view().draining_at is not None
+    assert ">draining<" in re.sub(r"<svg.*?</svg>", "", place.client.get("/workers").text, flags=re.DOTALL)
     assert "taken back at once" in place.client.get(f"/workers/{worker.id}/revoke").text
     place.client.post(f"/workers/{worker.id}/revoke")
     assert view().disabled_at is not None

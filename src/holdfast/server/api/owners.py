@@ -132,6 +132,7 @@ class Owners:
             (view.worker.id, frozenset(view.worker.capabilities))
             for view in views
             if view.running < view.worker.slots
-            and view.offline_at is view.disabled_at is view.draining_at is None
+            and view.offline_at is view.disabled_at is None
+            and not view.drains
             and (view.heartbeat_at or view.registered_at) > since
         )

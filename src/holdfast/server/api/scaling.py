@@ -118,7 +118,7 @@ class _Info(msgspec.Struct, frozen=True):
 
 
 def _claims(view: WorkerView) -> bool:
-    return not view.manages and view.state not in (WorkerState.OFFLINE, WorkerState.DISABLED) and view.draining_at is None
+    return not view.manages and view.state not in (WorkerState.OFFLINE, WorkerState.DISABLED) and not view.drains
 
 
 def _serves(view: WorkerView, queues: Collection[str] | None) -> bool:

@@ -84,7 +84,7 @@ def _slots(workers: Sequence[WorkerView], queues: Sequence[str]) -> Counter[str]
     """Return how many slots may take a job of each queue. A worker of several queues has its slots in each of them."""
     slots = Counter[str]()
     for view in workers:
-        if view.state not in (WorkerState.OFFLINE, WorkerState.DISABLED):
+        if view.state not in (WorkerState.OFFLINE, WorkerState.DISABLED) and not view.drains:
             served = view.queues
             slots.update(dict.fromkeys(queues if served is None else served, view.worker.slots))
     return slots

@@ -278,6 +278,15 @@ class Registry(Subject):
         assert said.idle == ("gpu",), "what it says itself counts"
         assert (await beat(world, "plain")).idle == ("gpu",)
 
+    async def test_who_says_that_it_drains_is_left_nothing(self, world: World) -> None:
+        able = await world.worker("able", {"gpu"})
+        told = []
+        for counters in ('{"draining": 0}', '{"draining": 1}', '{"draining": 1, "concurrent_jobs": 0}', "{}"):
+            await world.store.beat(Beat(worker=able, counters=counters))
+            told.append((await beat(world, "plain")).idle)
+
+        assert told == [("gpu",), (), (), ("gpu",)]
+
     async def test_job_is_left_to_a_worker_that_it_prefers_and_claimed_at_once_when_that_one_is_full(
         self, world: World
     ) -> None:

@@ -233,9 +233,10 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class _Counted(msgspec.Struct, frozen=True):
-    """What a manager sends with its counts."""
+    """What is sent with the counts: by a manager its reason, by a worker whether it drains."""
 
     reason: str = ""
+    draining: int = 0
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +250,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     disabled_at: datetime | None = None
     disabled_by: str = ""
     draining_at: datetime | None = None
-    """Since when it is asked to finish and end."""
+    """Since when a person wants it to finish and end; `drains` tells whether it does, whoever asked."""
     running: int = 0
     """How many leases it holds."""
     jobs: tuple[UUID, ...] = ()
@@ -272,18 +273,25 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reason(self) -> str:
         """Of a manager: why there are as many workers as there are, by its last sign of life; empty where it does not say."""
+        return self._counted.reason if self.manages else ""
+
+    @property
+    def drains(self) -> bool:
+        """Whether it is about to end and claims nothing more: a person wants it to, or it says so, as after SIGTERM."""
+        return self.state is not WorkerState.OFFLINE and (self.draining_at is not None or bool(self._counted.draining))
+
+    @property
+    def _counted(self) -> _Counted:
         try:
-            return msgspec.json.decode(self.counters, type=_Counted).reason if self.manages else ""
-        except msgspec.MsgspecError:
-            return ""
+            return msgspec.json.decode(self.counters, type=_Counted)
+        except msgspec.MsgspecError:  # any program may send what it likes
+            return _Counted()
 
     @property
     def doing(self) -> str:
         """Its state in words, with whether it is about to end."""
-        drains = self.draining_at is not None and self.state is not WorkerState.OFFLINE
-        if self.manages and self.state is WorkerState.IDLE:
-            return "manages, draining" if drains else "manages"
-        return f"{self.state}, draining" if drains else str(self.state)
+        does = "manages" if self.manages and self.state is WorkerState.IDLE else str(self.state)
+        return f"{does}, draining" if self.drains else does
 
     @property
     def state(self) -> WorkerState:
