@@ -79,8 +79,8 @@ async def look(store: Store, view: JobView, moment: Callable[[datetime], str]) -
     """Gather what bears on a job."""
     blockers = await store.chains(view.waits_for) if view.waits_for else []
     chain = (await store.chains([view.chain_id or view.id]))[0] if view.continued_by is not None else None
-    attempts = await store.attempts(view.id) if view.attempt and view.state is State.SCHEDULED else []
-    suspended = view.state is State.SCHEDULED and _last_event(await store.events(view.id)) is Event.SUSPEND
+    attempts = await store.attempts(view.id, last=1) if view.attempt and view.state is State.SCHEDULED else []
+    suspended = view.state is State.SCHEDULED and _last_event(await store.events(view.id, last=1)) is Event.SUSPEND
     parts = await store.parts(view.id) if suspended else []
     queues = {queue.name: queue for queue in await store.queues()}
     return Situation(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -86,6 +88,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if self.error is not None:
             lines.append(f"  {self.error.code}: {self.error.message}")
+        stages: defaultdict[int, list[StageReport]] = defaultdict(list)
+        for stage in self.stages:
+            stages[stage.attempt].append(stage)
         for attempt in self.attempts:
             took = "runs" if attempt.seconds is None else f"{attempt.seconds:.3f} s"
             end = f" {attempt.ended}" if attempt.ended else ""
@@ -93,8 +98,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"  attempt {attempt.attempt} on {attempt.worker or '?'}: {took}{end}{why}")
             lines.extend(
                 f"    {stage.name}: {'-' if stage.seconds is None else f'{stage.seconds:.3f} s'}{' failed' * stage.failed}"
-                for stage in self.stages
-                if stage.attempt == attempt.attempt
+                for stage in stages[attempt.attempt]
             )
         lines.extend(f"  part {part.name}: {part.state}" for part in self.parts)
         return "\n".join(lines)
@@ -112,12 +116,13 @@ def make_report(
     view: JobView, attempts: Sequence[AttemptView], events: Sequence[EventView], parts: Sequence[Part], now: datetime
 ) -> Report:
     """Put a report together from what the store knows; `now` bounds what still goes on."""
+    waits = _Waits(view, attempts, events)
     rows = [
         AttemptReport(
             attempt=one.attempt,
             worker=one.worker_name,
             started_at=one.claimed_at,
-            waited=_waited(one, view, attempts, events),
+            waited=waits.before(one),
             seconds=None if one.ended_at is None else (one.ended_at - one.claimed_at).total_seconds(),
             ended=one.event,
             late=one.late,
@@ -148,31 +153,36 @@ def _held(attempt: AttemptView, now: datetime) -> float:
     return max(0.0, ((attempt.ended_at or now) - attempt.claimed_at).total_seconds())
 
 
-def _waited(attempt: AttemptView, view: JobView, attempts: Sequence[AttemptView], events: Sequence[EventView]) -> float:
-    """Measure from the last moment before the claim at which the job came to wait."""
-    before = [event.at for event in events if event.state is State.READY and event.at <= attempt.claimed_at]
-    ends = [one.ended_at for one in attempts if one.ended_at is not None and one.ended_at <= attempt.claimed_at]
-    since = max([view.created_at, *before, *ends])
-    return max(0.0, (attempt.claimed_at - since).total_seconds())
+class _Waits:
+    """The moments at which a job came to wait, in order: a job may have been tried thousands of times."""
+
+    def __init__(self, view: JobView, attempts: Sequence[AttemptView], events: Sequence[EventView]) -> None:
+        ready = [event.at for event in events if event.state is State.READY]
+        ends = [one.ended_at for one in attempts if one.ended_at is not None]
+        self._created_at = view.created_at
+        self._moments = sorted(ready + ends)
+
+    def before(self, attempt: AttemptView) -> float:
+        """Return the seconds since the last of them before the claim."""
+        index = bisect_right(self._moments, attempt.claimed_at)
+        since = max(self._created_at, self._moments[index - 1]) if index else self._created_at
+        return max(0.0, (attempt.claimed_at - since).total_seconds())
 
 
 def _stages(events: Sequence[EventView]) -> list[StageReport]:
     """Pair each entry with the next end of the same name in the same attempt; inner stages of the same name end first."""
     stages: list[StageReport] = []
-    running: list[int] = []
+    running: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for event in events:
         if event.event not in STAGE_EVENTS:
             continue
         if event.event is Event.STAGE_ENTER:
-            running.append(len(stages))
+            running[event.detail, event.attempt].append(len(stages))
             stages.append(StageReport(name=event.detail, attempt=event.attempt, started_at=event.at))
             continue
-        for index in reversed(running):
-            stage = stages[index]
-            if (stage.name, stage.attempt) == (event.detail, event.attempt):
-                running.remove(index)
-                seconds = max(0.0, (event.at - stage.started_at).total_seconds())
-                failed = event.event is Event.STAGE_FAIL
-                stages[index] = msgspec.structs.replace(stage, seconds=seconds, failed=failed)
-                break
+        if open_ones := running[event.detail, event.attempt]:
+            index = open_ones.pop()
+            seconds = max(0.0, (event.at - stages[index].started_at).total_seconds())
+            failed = event.event is Event.STAGE_FAIL
+            stages[index] = msgspec.structs.replace(stages[index], seconds=seconds, failed=failed)
     return stages

@@ -16,15 +16,18 @@ from starlette.testclient import TestClient
 
 from holdfast.core.breaker import BREAKER, LASTS, TRANSITIONS
 from holdfast.core.figures import EMPTY, Figure
-from holdfast.core.job import NewJob
+from holdfast.core.job import NewJob, Policy
 from holdfast.core.limits import LimitKey, LimitKind, LimitName, LimitRule
 from holdfast.core.outcome import Error
+from holdfast.core.retry import Retry
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
 from holdfast.errors import StoreUnavailable
 from holdfast.server.settings import ServerSettings
 from holdfast.server.ui import charts, overview, steering
+from holdfast.server.ui import job as job_page
 from holdfast.server.ui.live import Snapshot
+from holdfast.server.ui.shown import NOTHING, short
 from holdfast.store.port import (
     SEARCH_LIMIT,
     Action,
@@ -36,6 +39,7 @@ from holdfast.store.port import (
     Page,
     Role,
     Settlement,
+    StageMark,
     Stats,
     TaskCounts,
     Worker,
@@ -249,6 +253,58 @@ def test_a_job_shows_its_attempts_log_and_traceback(place: Place) -> None:
     assert re.findall(r"line \d+(?=</span>)", page) == re.findall(r"line \d+(?=</span>)", again)
     groups = place.client.get("/").text
     assert "app/mail.py:7 in send" in groups
+
+
+def tried(place: Place, times: int, stages: int) -> UUID:
+    """Have a job tried so many times, in so many stages each time."""
+    (job,) = enqueue(place, new(policy=Policy(retry=Retry(max_attempts=None))))
+
+    async def run() -> None:
+        worker = Worker(id=WORLD.job_id(), name="w-1")
+        await place.store.register(worker)
+        request = ClaimRequest(worker=worker.id, tasks=frozenset({"mail.send"}), limit=1, look=True)
+        for _ in range(times):
+            (claimed,) = await place.store.claim(request)
+            for number in range(stages):
+                for event in (Event.STAGE_ENTER, Event.STAGE_LEAVE):
+                    await place.store.mark([StageMark(lease=claimed.lease, event=event, name=f"stage {number}")])
+            await place.store.settle([Settlement(lease=claimed.lease, write=write(Event.RETRY, Error("BUSY", "no")))])
+
+    place.do(run())
+    return job
+
+
+def test_a_job_of_thousands_of_attempts_shows_the_last_and_says_where_the_others_are(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = tried(place, 1203, 3)
+    asked: list[int | None] = []
+    for name in ("attempts", "events"):
+        method = getattr(place.store, name)
+
+        async def ask(job_id: UUID, *, last: int | None = None, method: Any = method) -> Any:
+            asked.append(last)
+            return await method(job_id, last=last)
+
+        monkeypatch.setattr(place.store, name, ask)
+    page = place.client.get(f"/jobs/{job}").text
+    assert asked
+    assert None not in asked, "all of it was read"
+    lanes = [int(number) for number in re.findall(r'<tr id="lane-(\d+)"', page)]
+    assert lanes == list(range(1004, 1204))
+    assert f"the last 200 attempts; 1,003 earlier ones: holdfast jobs show {short(job)}" in page
+    assert f"There are earlier ones; all of them: holdfast jobs show {short(job)} --events" in page
+    assert page.count("<strong>stage:entered</strong>") < 100
+    assert len(page) < 400_000
+
+
+def test_how_long_a_job_waited_is_not_told_where_the_log_was_not_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_page, "READ_EVENTS", 20)
+    job = tried(place, 6, 3)
+    page = place.client.get(f"/jobs/{job}").text
+    waits = re.findall(r'<tr id="lane-\d+">.*?</svg></td>\s*<td class="right num nowrap">([^<]+)</td>', page, re.DOTALL)
+    assert [wait == NOTHING for wait in waits] == [True, True, True, True, False, False]
+    assert "earlier ones: holdfast jobs show" not in page, "every attempt is shown"
 
 
 def test_a_job_speaks_of_one_attempt_and_of_a_lease_as_people_do(place: Place) -> None:

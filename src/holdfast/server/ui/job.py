@@ -36,7 +36,10 @@ LINES: Final = 200
 READ: Final = 1000
 MOST_READS: Final = 20
 MOST_TAILS: Final = 1000
+SHOWN_LANES: Final = 200
 SHOWN_EVENTS: Final = 200
+READ_EVENTS: Final = 2000
+"""The end of the log, by which waits are measured and stages are known."""
 SHOWN_STEPS: Final = 20
 SHOWN_PARTS: Final = 200
 SCALE: Final = 1000.0
@@ -49,7 +52,8 @@ class Lane:
     """One attempt in the timeline: where on the scale it waited and where it ran."""
 
     attempt: AttemptView
-    waited: float
+    waited: float | None
+    """`None`: since when it waited is not in what was read of the log."""
     ran: float | None
     wait_x: float
     wait_width: float
@@ -63,7 +67,8 @@ async def job(visit: Visit) -> Response:
     """Show a job."""
     (view,) = await marked(visit.store, [await _job(visit)])
     store, now = visit.store, await visit.store.now()
-    attempts, events, parts = await store.attempts(view.id), await store.events(view.id), await store.parts(view.id)
+    attempts, parts = await store.attempts(view.id, last=SHOWN_LANES), await store.parts(view.id)
+    events = await store.events(view.id, last=READ_EVENTS)
     report = make_report(view, attempts, events, parts, now)
     chain_id = view.chain_id or (view.id if view.continued_by else None)
     steps = await store.find(JobFilter(chain_id=chain_id), limit=SHOWN_STEPS) if chain_id is not None else None
@@ -76,10 +81,11 @@ async def job(visit: Visit) -> Response:
         now=now,
         job=view,
         report=report,
-        lanes=_lanes(view, attempts, report, now),
+        lanes=_lanes(view, attempts, report, now, known_from=events[0].attempt if len(events) == READ_EVENTS else -1),
+        more_lanes=attempts[0].attempt - 1 if attempts else 0,
         ends=view.finished_at or now,
         events=events[-SHOWN_EVENTS:],
-        more_events=max(0, len(events) - SHOWN_EVENTS),
+        more_events=len(events) > SHOWN_EVENTS,
         parts=parts[:SHOWN_PARTS],
         more_parts=max(0, len(parts) - SHOWN_PARTS),
         log=log,
@@ -123,7 +129,8 @@ async def _job(visit: Visit) -> JobView:
     return view
 
 
-def _lanes(view: JobView, attempts: Sequence[AttemptView], report: Report, now: datetime) -> list[Lane]:
+def _lanes(view: JobView, attempts: Sequence[AttemptView], report: Report, now: datetime, *, known_from: int) -> list[Lane]:
+    """Return the timeline. What was logged before the attempt `known_from` is over, or in it, may not have been read."""
     end = view.finished_at or now
     whole = max(0.001, (end - view.created_at).total_seconds())
 
@@ -134,11 +141,12 @@ def _lanes(view: JobView, attempts: Sequence[AttemptView], report: Report, now: 
     for attempt, row in zip(attempts, report.attempts, strict=True):
         begin, finish = place(attempt.claimed_at), place(attempt.ended_at or end)
         width = max(THINNEST, finish - begin)
-        waited = row.waited / whole * SCALE
+        known = attempt.attempt > known_from
+        waited = row.waited / whole * SCALE if known else 0.0
         lanes.append(
             Lane(
                 attempt=attempt,
-                waited=row.waited,
+                waited=row.waited if known else None,
                 ran=row.seconds,
                 wait_x=max(0.0, begin - waited),
                 wait_width=min(begin, waited),

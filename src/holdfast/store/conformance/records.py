@@ -113,6 +113,33 @@ class Records(Subject):
         assert "shutdown" in log[6].detail
         assert [line.at for line in log] == sorted(line.at for line in log), "the log goes forward in time"
 
+    async def test_the_last_attempts_and_events_are_the_end_of_all_of_them(self, world: World) -> None:
+        job_id = await world.create(retry=LATER)
+        for name in ("one", "two", "one"):
+            claimed = await world.claim_only(job_id, worker=name)
+            await world.mark(claimed, (Event.STAGE_ENTER, "fetch"))
+            await world.settle(claimed, Released("no room"))
+        await world.fail(await world.claim_only(job_id))
+        await world.store.rewind(2 * HOUR)
+        await world.store.promote(10)
+        last = await world.claim_only(job_id, worker="two")
+
+        async def agree() -> None:
+            attempts, log = await world.store.attempts(job_id), await world.store.events(job_id)
+            assert (len(attempts), len(log)) > (4, 12)
+            for count in (-1, 0, 1, 2, 4, 5, 7, len(log), 1_000, 2**40):
+                assert await world.store.attempts(job_id, last=count) == attempts[max(0, len(attempts) - max(0, count)) :]
+                assert await world.store.events(job_id, last=count) == log[max(0, len(log) - max(0, count)) :]
+
+        await agree()
+        await world.succeed(last)
+        await agree()
+        await world.store.reopen([job_id])
+        await world.succeed(await world.claim_only(job_id))
+        await agree()
+        assert await world.store.attempts(uuid7(), last=3) == []
+        assert await world.store.events(uuid7(), last=3) == []
+
     async def test_attempt_stopped_at_shutdown_is_told_from_one_given_back_unrun(self, world: World) -> None:
         job_id = await world.create()
         await world.settle(await world.claim_only(job_id), Released("no room"))

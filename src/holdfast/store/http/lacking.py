@@ -153,11 +153,11 @@ class Lacking:
         """Refuse."""
         raise lacks("running")
 
-    async def attempts(self, job_id: UUID) -> NoReturn:
+    async def attempts(self, job_id: UUID, *, last: int | None = None) -> NoReturn:
         """Refuse."""
         raise lacks("attempts")
 
-    async def events(self, job_id: UUID) -> NoReturn:
+    async def events(self, job_id: UUID, *, last: int | None = None) -> NoReturn:
         """Refuse."""
         raise lacks("events")
 

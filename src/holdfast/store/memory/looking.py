@@ -93,9 +93,11 @@ class Looking(Handle):
             lapsed=lease is not None and lease.lapsed(now),
         )
 
-    async def attempts(self, job_id: UUID) -> list[AttemptView]:
-        """Return every claim of a job, oldest first."""
+    async def attempts(self, job_id: UUID, *, last: int | None = None) -> list[AttemptView]:
+        """Return every claim of a job, oldest first, or the last of them."""
         record = self.data.jobs.get(job_id)
+        attempts = [] if record is None else record.attempts
+        first = _first(attempts, last)
         return [
             AttemptView(
                 attempt=number,
@@ -107,13 +109,13 @@ class Looking(Handle):
                 late=attempt.late,
                 error=attempt.error,
             )
-            for number, attempt in enumerate([] if record is None else record.attempts, start=1)
+            for number, attempt in enumerate(attempts[first:], start=first + 1)
         ]
 
-    async def events(self, job_id: UUID) -> list[EventView]:
-        """Return the event log of a job, oldest first."""
+    async def events(self, job_id: UUID, *, last: int | None = None) -> list[EventView]:
+        """Return the event log of a job, oldest first, or the last of it."""
         record = self.data.jobs.get(job_id)
-        return [] if record is None else list(record.events)
+        return [] if record is None else list(record.events[_first(record.events, last) :])
 
     async def now(self) -> datetime:
         """Return the clock that decides."""
@@ -163,6 +165,11 @@ def there(record: Record) -> State:
     if record.state is None:
         raise ValueError(f"job {record.job.id} is gone")
     return record.state
+
+
+def _first(lines: Sequence[object], last: int | None) -> int:
+    """Return where the last so many of these begin; `None`: all of them."""
+    return 0 if last is None else max(0, len(lines) - max(0, last))
 
 
 def _above_zero(counts: Counter[State]) -> dict[State, int]:

@@ -484,12 +484,15 @@ class Store(Protocol):
         """
         ...
 
-    async def attempts(self, job_id: UUID) -> list[AttemptView]:
-        """Return every claim of a job, oldest first."""
+    async def attempts(self, job_id: UUID, *, last: int | None = None) -> list[AttemptView]:
+        """Return every claim of a job, oldest first; with `last` no more than so many, the latest, and read no more."""
         ...
 
-    async def events(self, job_id: UUID) -> list[EventView]:
-        """Return the event log of a job, oldest first. Replayed through `TRANSITIONS` it gives the job's state."""
+    async def events(self, job_id: UUID, *, last: int | None = None) -> list[EventView]:
+        """Return the event log of a job, oldest first. Replayed through `TRANSITIONS` it gives the job's state.
+
+        With `last` no more than so many lines, the latest, and read no more.
+        """
         ...
 
     async def queues(self) -> list[QueueView]:

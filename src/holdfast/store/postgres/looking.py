@@ -60,13 +60,13 @@ class Looking(Handle):
         jobs = sorted((views.job_view(row) for row in rows), key=lambda job: (not job.lapsed, job.claimed_at, job.id))
         return RunningView(jobs, await self._db.fetch_value(self._sql(views.LAPSED), of))
 
-    async def attempts(self, job_id: UUID) -> list[AttemptView]:
-        """Return every claim of a job."""
-        return views.attempt_views(await self._db.fetch(self._sql(views.ATTEMPTS), job_id))
+    async def attempts(self, job_id: UUID, *, last: int | None = None) -> list[AttemptView]:
+        """Return every claim of a job, or the last of them."""
+        return views.attempt_views(await self._db.fetch(self._sql(views.ATTEMPTS), job_id, _limit(last)))
 
-    async def events(self, job_id: UUID) -> list[EventView]:
-        """Return the event log of a job."""
-        return views.event_views(await self._db.fetch(self._sql(views.EVENTS), job_id))
+    async def events(self, job_id: UUID, *, last: int | None = None) -> list[EventView]:
+        """Return the event log of a job, or the last of it."""
+        return views.event_views(await self._db.fetch(self._sql(views.EVENTS), job_id, _limit(last)))
 
     async def logs(self, job_id: UUID, *, limit: int, after: int = 0) -> list[LogView]:
         """Return the log of a job, oldest first."""
@@ -129,3 +129,7 @@ class Looking(Handle):
             return size
 
         return Storage(await self._db.run(work))
+
+
+def _limit(last: int | None) -> int | None:
+    return None if last is None else most(last)

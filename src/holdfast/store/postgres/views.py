@@ -76,7 +76,8 @@ LAPSED: Final = f"SELECT count(*) FROM {{schema}}.lease l WHERE l.expires_at <= 
 ATTEMPTS: Final = """
 SELECT x.attempt, x.event, x.claimed_at, x.ended_at, x.late, x.code, x.message, x.traceback, w.id, w.name
 FROM (
-    SELECT attempt, event, claimed_at, ended_at, late, code, message, traceback, worker FROM {schema}.attempt WHERE job_id = $1
+    (SELECT attempt, event, claimed_at, ended_at, late, code, message, traceback, worker FROM {schema}.attempt
+    WHERE job_id = $1 ORDER BY attempt DESC LIMIT $2)
     UNION ALL
     SELECT attempt, 'succeeded', claimed_at, finished_at, late, NULL, NULL, NULL, worker FROM {schema}.archive
     WHERE job_id = $1 AND state = 'succeeded' AND token IS NOT NULL
@@ -84,8 +85,10 @@ FROM (
     SELECT attempt, NULL, claimed_at, NULL, false, NULL, NULL, NULL, worker FROM {schema}.lease WHERE job_id = $1
 ) x
 LEFT JOIN {schema}.worker w ON w.no = x.worker
-ORDER BY x.attempt
+ORDER BY x.attempt DESC
+LIMIT $2
 """
+"""The last claims, the latest first; with a limit that is null all of them."""
 
 EVENTS: Final = """
 SELECT x.event, x.at, x.state, x.attempt, x.actor, x.detail
@@ -96,7 +99,7 @@ FROM (
     UNION ALL
     SELECT 'claimed', c.claimed_at, 'running', c.attempt, w.name, '', 0, 0
     FROM (
-        SELECT attempt, claimed_at, worker FROM {schema}.attempt WHERE job_id = $1
+        (SELECT attempt, claimed_at, worker FROM {schema}.attempt WHERE job_id = $1 ORDER BY attempt DESC LIMIT $2)
         UNION
         SELECT attempt, claimed_at, worker FROM {schema}.archive WHERE job_id = $1 AND claimed_at IS NOT NULL
         UNION
@@ -107,10 +110,12 @@ FROM (
     FROM {schema}.archive a LEFT JOIN {schema}.worker w ON w.no = a.worker
     WHERE a.job_id = $1 AND a.state = 'succeeded' AND a.token IS NOT NULL
     UNION ALL
-    SELECT event, at, state, attempt, actor, detail, 1, no FROM {schema}.event WHERE job_id = $1
+    (SELECT event, at, state, attempt, actor, detail, 1, no FROM {schema}.event WHERE job_id = $1 ORDER BY no DESC LIMIT $2)
 ) x
-ORDER BY x.attempt, x.rank, x.no
+ORDER BY x.attempt DESC, x.rank DESC, x.no DESC
+LIMIT $2
 """
+"""The last lines, the latest first; with a limit that is null all of them. Lines are written in the order of the attempts."""
 
 PARTS: Final = """
 SELECT name, state, done, total, data, error, started_at, completed_at FROM {schema}.part WHERE job_id = $1 ORDER BY no
@@ -266,7 +271,7 @@ def job_view(row: Record) -> JobView:
 
 
 def attempt_views(rows: Sequence[Record]) -> list[AttemptView]:
-    """Return the attempts of a job."""
+    """Return the attempts of a job, oldest first, by rows of which the latest is first."""
     return [
         AttemptView(
             attempt=attempt,
@@ -278,15 +283,15 @@ def attempt_views(rows: Sequence[Record]) -> list[AttemptView]:
             late=late,
             error=None if code is None else Error(code, message or "", traceback or ""),
         )
-        for attempt, event, claimed_at, ended_at, late, code, message, traceback, worker_id, worker_name in rows
+        for attempt, event, claimed_at, ended_at, late, code, message, traceback, worker_id, worker_name in reversed(rows)
     ]
 
 
 def event_views(rows: Sequence[Record]) -> list[EventView]:
-    """Return the event log of a job."""
+    """Return the event log of a job, oldest first, by rows of which the latest is first."""
     return [
         EventView(event=Event(event), at=at, state=State(state), attempt=attempt, actor=actor or "", detail=detail)
-        for event, at, state, attempt, actor, detail in rows
+        for event, at, state, attempt, actor, detail in reversed(rows)
     ]
 
 

@@ -197,8 +197,11 @@ def in_states(states: frozenset[State], job_id: str) -> str:
 # --- records ------------------------------------------------------------------------------------------------------------
 
 
-def attempts(connection: sqlite3.Connection, job_id: UUID) -> list[AttemptView]:
-    """Return every claim of a job, oldest first."""
+def attempts(connection: sqlite3.Connection, job_id: UUID, last: int | None = None) -> list[AttemptView]:
+    """Return every claim of a job, oldest first, or the last of them."""
+    rows = connection.execute(
+        sql("attempts.attempts"), {"id": job_id.bytes, "succeeded": Event.SUCCEED.value, "last": _limit(last)}
+    ).fetchall()
     return [
         AttemptView(
             attempt=attempt,
@@ -210,21 +213,20 @@ def attempts(connection: sqlite3.Connection, job_id: UUID) -> list[AttemptView]:
             late=bool(late),
             error=error_of(code, message, traceback),
         )
-        for attempt, worker_id, worker_name, claimed_at, ended_at, event, late, code, message, traceback in connection.execute(
-            sql("attempts.attempts"), {"id": job_id.bytes, "succeeded": Event.SUCCEED.value}
-        )
+        for attempt, worker_id, worker_name, claimed_at, ended_at, event, late, code, message, traceback in reversed(rows)
     ]
 
 
-def events(connection: sqlite3.Connection, job_id: UUID) -> list[EventView]:
-    """Return the event log of a job: what its rows say by themselves, and the lines stored beside them."""
+def events(connection: sqlite3.Connection, job_id: UUID, last: int | None = None) -> list[EventView]:
+    """Return the event log of a job, or the last of it: what its rows say by themselves, and the lines stored beside them."""
     row = connection.execute(sql("events.born"), (job_id.bytes,)).fetchone()
     if row is None:
         return []
-    born, claims = Event(row[0]), attempts(connection, job_id)
+    born, claims = Event(row[0]), attempts(connection, job_id, last)
+    rows = connection.execute(sql("events.stored"), (job_id.bytes, _limit(last))).fetchall()
     stored = [
         EventView(event=Event(event), at=moment(at), state=State(state), attempt=attempt, actor=actor, detail=detail)
-        for event, at, state, attempt, actor, detail in connection.execute(sql("events.stored"), (job_id.bytes,))
+        for event, at, state, attempt, actor, detail in reversed(rows)
     ]
     # sorted by attempt and kept in this order within one: enqueued, claimed, what was written, the success that left no line
     log = [EventView(event=born, at=moment(row[1]), state=TRANSITIONS[None, born])]
@@ -236,7 +238,13 @@ def events(connection: sqlite3.Connection, job_id: UUID) -> list[EventView]:
         for claim in claims
         if claim.event is Event.SUCCEED and claim.ended_at is not None and claim.attempt not in told
     ]
-    return sorted(log, key=lambda line: line.attempt)
+    log.sort(key=lambda line: line.attempt)
+    return log if last is None else log[max(0, len(log) - max(0, last)) :]
+
+
+def _limit(last: int | None) -> int:
+    """Return a limit for a statement. SQLite takes one below zero for none."""
+    return -1 if last is None else max(0, min(last, 2**31 - 1))
 
 
 def _line(event: Event, claim: AttemptView, at: datetime) -> EventView:

@@ -544,13 +544,13 @@ class SqliteStore:
         """Return the running jobs that a person should see first."""
         return await self._read(lambda connection: looking.running(connection, limit, queues, self._now()))
 
-    async def attempts(self, job_id: UUID) -> list[AttemptView]:
-        """Return every claim of a job, oldest first."""
-        return await self._read(lambda connection: looking.attempts(connection, job_id))
+    async def attempts(self, job_id: UUID, *, last: int | None = None) -> list[AttemptView]:
+        """Return every claim of a job, oldest first, or the last of them."""
+        return await self._read(lambda connection: looking.attempts(connection, job_id, last))
 
-    async def events(self, job_id: UUID) -> list[EventView]:
-        """Return the event log of a job, oldest first."""
-        return await self._read(lambda connection: looking.events(connection, job_id))
+    async def events(self, job_id: UUID, *, last: int | None = None) -> list[EventView]:
+        """Return the event log of a job, oldest first, or the last of it."""
+        return await self._read(lambda connection: looking.events(connection, job_id, last))
 
     async def queues(self) -> list[QueueView]:
         """Return the known queues by name."""

@@ -2,4 +2,5 @@
 SELECT born, created_at FROM holdfast_job WHERE id = ?
 
 -- name: stored
-SELECT event, at, state, attempt, actor, detail FROM holdfast_event WHERE job_id = ? ORDER BY number
+-- the latest first
+SELECT event, at, state, attempt, actor, detail FROM holdfast_event WHERE job_id = ? ORDER BY number DESC LIMIT ?
