@@ -94,9 +94,11 @@ def _chunks(grid: Grid) -> str:
 def _doing(grid: Grid) -> str:
     if grid.prepare is None or grid.prepare.state is CellState.WAITING:
         return "waiting for a worker"
-    return (
-        f"{'looking at the source' if grid.prepare.state is CellState.RUNNING else grid.prepare.message or grid.prepare.state}"
-    )
+    if grid.prepare.state is CellState.RUNNING:
+        return "looking at the source"
+    if grid.prepare.state in (CellState.DONE, CellState.REDONE) and grid.audio is not None:
+        return f"sound alone: {grid.audio.state}"
+    return grid.prepare.message or grid.prepare.state
 
 
 def _cells(cells: Sequence[Cell], room: int) -> Text:

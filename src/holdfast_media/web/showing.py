@@ -92,6 +92,8 @@ class ShownGrid:
     legend: tuple[tuple[str, str, str, str, int], ...]
     """Word, class, icon, meaning, and how many chunks it is."""
     chunks: int
+    instead: str
+    """What is said where there are no rows."""
 
 
 def shown_grid(grid: Grid, version: Version) -> ShownGrid:
@@ -119,7 +121,17 @@ def shown_grid(grid: Grid, version: Version) -> ShownGrid:
         rows=rows,
         legend=tuple((word, _kind(word), ICONS[word], MEANINGS[word], counts[word]) for word in WORDS),
         chunks=sum(counts.values()),
+        instead="" if rows else _instead(version),
     )
+
+
+def _instead(version: Version) -> str:
+    """Return why a grid has no rows."""
+    if version.plan is None:
+        return "The chunks appear here as soon as the source was looked at." if version.active else ""
+    if version.qualities:
+        return "Nothing is encoded: every quality was there already."
+    return "There is no picture: the sound is encoded in one piece."
 
 
 def shown_cell(cell: Cell, name: str) -> ShownCell:
@@ -162,6 +174,10 @@ class Playing:
     poster: str | None = None
     track: str | None = None
     captions: str | None = None
+    picture: bool = True
+    """Whether there is something to be seen."""
+    sound: bool = True
+    """Whether there is something to be heard."""
 
 
 def playing(video: Video) -> Playing | None:
@@ -181,7 +197,17 @@ def playing(video: Video) -> Playing | None:
     said = (version.result or {}).get("captions")
     # what is published has a list of its own that does not change; before that, there is the one that grows
     master = layout.version_master(video.id, version.number) if published else layout.stable_master(video.id)
-    return Playing(version.number, _within(video, master), ready, poster, track, _within(video, said) if said else None)
+    plan: dict[str, Any] = version.plan or {}
+    return Playing(
+        version.number,
+        _within(video, master),
+        ready,
+        poster,
+        track,
+        captions=_within(video, said) if said else None,
+        picture=bool(version.qualities),
+        sound=bool(plan.get("audio_folder")),
+    )
 
 
 def pictures_of(version: Version) -> tuple[str | None, str | None]:

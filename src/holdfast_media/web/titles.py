@@ -120,4 +120,6 @@ def _player(visit: Visit, video: Video, playing: showing.Playing) -> dict[str, A
         "poster": _address(visit, video, playing.poster) or "",
         "track": _address(visit, video, playing.track) or "",
         "captions": _address(visit, video, playing.captions) or "",
+        "picture": "yes" if playing.picture else "",
+        "sound": "yes" if playing.sound else "",
     }

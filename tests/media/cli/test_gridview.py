@@ -57,3 +57,12 @@ def test_a_film_with_many_chunks_fits_the_terminal_and_shows_the_worst() -> None
 def test_before_there_is_a_plan_it_says_what_is_going_on() -> None:
     assert "waiting for a worker" in shown(Grid(version_id="v", state="pending", prepare=cell(CellState.WAITING)))
     assert "looking at the source" in shown(Grid(version_id="v", state="processing", prepare=cell(CellState.RUNNING)))
+
+
+def test_sound_alone_says_how_far_it_is() -> None:
+    grid = Grid(
+        version_id="v", state="processing", prepare=cell(CellState.DONE, 100), audio=cell(CellState.RUNNING, 40), rows=()
+    )
+    assert "40 %" in shown(grid)
+    assert "sound alone: running" in shown(grid)
+    assert gridview.account(grid) == "sound alone: running"

@@ -152,6 +152,56 @@ def test_what_is_said_is_shown(page: Page) -> None:
     assert page.evaluate("document.querySelector('#video').textTracks[0].mode") == "disabled"
 
 
+def test_sound_alone_has_a_page_of_its_own_and_plays(stage: Stage) -> None:
+    film(stage.films / "talk.m4a", seconds=3, picture=False)
+    video = stage.add("talk.m4a", "A talk about otters")
+    page = stage.page(f"/media/{video.id}")
+    expect(page.locator("#grid")).to_contain_text("The chunks appear here as soon as the source was looked at.")
+    stop = stage.worker(concurrency=2)
+    try:
+        expect(page.locator("h1 .state")).to_have_text("ready")
+        expect(page.locator("#grid")).to_contain_text("There is no picture: the sound is encoded in one piece.")
+        expect(page.locator("#grid table, #grid .legend")).to_have_count(0)
+        expect(page.locator(".stages li")).to_have_count(3)
+        expect(page.locator(".facts")).to_contain_text("none")
+        until(page, "document.querySelector('#video').readyState >= 2")
+        for control in ("#quality", "#full", "#captions"):
+            expect(page.locator(control)).to_be_hidden()
+        expect(page.locator(".no-picture")).to_be_visible()
+        expect(page.locator("#mute")).to_be_enabled()
+        page.get_by_role("button", name="Play", exact=True).click()
+        expect(page.locator("#player")).to_have_attribute("data-state", "ended")
+        expect(page.locator("#player-says")).to_be_empty()
+        page.goto(f"{stage.url}/media")
+        card = page.locator(f"#video-{video.id}")
+        expect(card.locator("use").first).to_have_attribute("href", "#i-m-sound")
+        expect(card.locator(".shot img")).to_have_count(0)
+    finally:
+        page.close()
+        stop()
+        stage.do(stage.media.library.delete(video.id))
+
+
+def test_a_silent_film_says_that_it_has_no_sound(stage: Stage) -> None:
+    film(stage.films / "silent.mp4", seconds=2, sound=False)
+    video = stage.add("silent.mp4", "Silent otters")
+    stop = stage.worker(concurrency=2)
+    page = stage.page(f"/media/{video.id}")
+    try:
+        expect(page.locator("h1 .state")).to_have_text("ready")
+        until(page, "document.querySelector('#video')?.readyState >= 2")
+        expect(page.locator("#mute")).to_be_disabled()
+        expect(page.locator("#mute")).to_have_attribute("title", "There is no sound")
+        expect(page.locator("#mute use")).to_have_attribute("href", "#i-m-quiet")
+        expect(page.locator("#quality option")).to_have_count(3)
+        expect(page.locator(".stages li")).to_have_count(2)  # no sound
+        expect(page.locator("#row-2 .cell.done")).to_have_count(2)  # one chunk and its playlist
+    finally:
+        page.close()
+        stop()
+        stage.do(stage.media.library.delete(video.id))
+
+
 # -- the grid --------------------------------------------------------------------------------------------------------------
 
 

@@ -41,6 +41,7 @@
       this.loaded = `${facts.version} ${facts.qualities}`;
       this.facts = facts;
       this.names = JSON.parse(facts.qualities);
+      this.furnish();
       this.tell("");
       this.hls?.destroy();
       this.hls = null;
@@ -51,6 +52,18 @@
       else this.tell("This browser plays no HLS. A newer one does.");
       this.sprites(facts.track);
       if (playing) this.video.play().catch(() => {});
+    }
+
+    // What there is to be seen and heard says which controls there are.
+    furnish() {
+      const { picture, sound } = this.facts;
+      this.section.classList.toggle("sound-only", !picture);
+      this.quality.hidden = !picture;
+      one("#full", this.section).hidden = !picture;
+      const mute = one("#mute", this.section);
+      mute.disabled = !sound;
+      mute.title = sound ? "" : "There is no sound";
+      this.draw();
     }
 
     loadHls(facts, at) {
@@ -208,7 +221,7 @@
       play.setAttribute("aria-label", name);
       one("#big-play", this.section).hidden = !(video.paused && video.currentTime === 0);
       const mute = one("#mute", this.section);
-      one("use", mute).setAttribute("href", video.muted ? "#i-m-quiet" : "#i-m-sound");
+      one("use", mute).setAttribute("href", video.muted || mute.disabled ? "#i-m-quiet" : "#i-m-sound");
       mute.setAttribute("aria-pressed", String(video.muted));
       this.section.dataset.state = video.ended ? "ended" : video.paused ? "paused" : "playing";
     }
