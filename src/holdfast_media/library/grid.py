@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast import State
+from holdfast_media.library.states import QualityState, VersionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -45,6 +46,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     along: bool = False
     """Done by the job of another quality, which encoded all of them at once."""
     message: str = ""
+    gone: bool = False
+    """Its job is not in the store any more: pruned, or deleted."""
 
     @property
     def ended(self) -> bool:
@@ -116,6 +119,8 @@ class Grids:
         cells = await self._cells(version.id, [*single, *jobs.package.values(), *(one for ids in rows.values() for one in ids)])
         if jobs.together:
             cells = _along(cells, list(rows.values()))
+        if any(cell.gone for cell in cells.values()):
+            cells = {**cells, **_remembered(version, cells)}
         required = {quality.name: quality.required for quality in version.qualities}
         return Grid(
             version_id=version.id,
@@ -158,6 +163,24 @@ def _along(cells: Mapping[str, Cell], rows: Sequence[Sequence[str]]) -> Mapping[
     return {**cells, **moving}
 
 
+def _remembered(version: Version, cells: Mapping[str, Cell]) -> dict[str, Cell]:
+    """Return the cells whose jobs are gone, and of which the library knows that they were done."""
+    jobs = version.jobs
+    known = [] if version.plan is None else [jobs.prepare]
+    ready = {quality.name for quality in version.qualities if quality.state is QualityState.READY}
+    for name in ready & jobs.encode.keys():
+        known += [*jobs.encode[name], jobs.package[name]]
+    if version.state in (VersionState.READY, VersionState.REPLACED):
+        known += [one for one in (jobs.audio, jobs.finalize) if one is not None]
+    elif ready and jobs.audio is not None:  # no quality is packaged before the sound is there
+        known.append(jobs.audio)
+    return {
+        one: msgspec.structs.replace(cells[one], state=CellState.DONE, percent=100.0, message="its job was pruned")
+        for one in known
+        if cells[one].gone
+    }
+
+
 def _kept(cells: Iterable[tuple[str, Cell]]) -> dict[str, Cell]:
     return {job_id: cell for job_id, cell in cells if cell.state in (CellState.DONE, CellState.REDONE)}
 
@@ -170,7 +193,7 @@ class _Result(msgspec.Struct, frozen=True):
 
 def _cell(job_id: str, view: JobView | None) -> Cell:
     if view is None:
-        return Cell(job_id=job_id, state=CellState.SKIPPED, message="the job is gone")
+        return Cell(job_id=job_id, state=CellState.SKIPPED, message="the job is gone", gone=True)
     error = "" if view.error is None else f"{view.error.code}: {view.error.message}"
     state, result = _STATES[view.state], _Result()
     if view.state is State.SUCCEEDED:

@@ -68,6 +68,7 @@ class ShownCell:
     percent: int
     tip: str
     job_id: str
+    """Empty: its job is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,8 @@ def shown_cell(cell: Cell, name: str) -> ShownCell:
         parts.append(f"worker {cell.worker}")
     if cell.message:
         parts.append(cell.message[:300])
-    return ShownCell(word, _kind(word), ICONS[word], round(cell.percent), "; ".join(parts), cell.job_id)
+    job_id = "" if cell.gone else cell.job_id
+    return ShownCell(word, _kind(word), ICONS[word], round(cell.percent), "; ".join(parts), job_id)
 
 
 def _kind(word: str) -> str:

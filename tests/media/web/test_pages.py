@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -267,6 +268,19 @@ def test_a_title_that_is_being_made_says_truly_when_it_can_be_watched(place: Pla
 
     place.do(made_together())
     assert "with those of the others, so that is near the end." in place.client.get(f"/media/{video.id}").text
+
+
+def test_a_title_that_is_ready_stays_done_when_its_jobs_are_pruned(place: Place) -> None:
+    store, jobs = place.server.context.store, place.do(place.media.library.get(place.made.video_id)).newest.jobs
+    assert place.do(store.delete([UUID(one) for one in jobs.waiting_first], by="test"))
+    video = place.do(place.media.library.get(place.made.video_id))
+    grid = place.do(place.media.grid(video.newest))
+    single = [one for one in (grid.prepare, grid.audio, grid.finalize, *(row.package for row in grid.rows)) if one is not None]
+    assert len(single) == 5
+    assert {(one.state, one.percent, one.gone) for one in (*grid.cells, *single)} == {("done", 100.0, True)}
+    page = place.client.get(place.title).text
+    assert "180p, chunk 1 (0:00 to 0:02): done; its job was pruned" in page
+    assert 'href="/jobs/' not in page, "a cell leads nowhere"
 
 
 # -- uploads ---------------------------------------------------------------------------------------------------------------
