@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast_media.library import QualityState, VersionState
@@ -11,10 +12,10 @@ from holdfast_media.library.grid import CellState
 from holdfast_media.tasks import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from holdfast_media.library import Version, Video
-    from holdfast_media.library.grid import Cell, Grid
+    from holdfast_media.library.grid import Cell, Grid, Row
 
 LOST: Final = "taken over"
 """The word of a cell whose worker is gone, or that another has begun before."""
@@ -57,9 +58,18 @@ MEANINGS: Final = {
 }
 
 
+LONGEST_ROW: Final = 30
+"""Chunks that are shown one by one. Of a longer film, those beside each other that stand alike are shown as one: nobody looks
+at thousands of cells, and every open page would be sent all of them each second."""
+ALONE: Final = frozenset({CellState.RUNNING, LOST})
+"""What is always shown by itself."""
+SHARES: Final = 10
+"""How finely the width of a cell that stands for several says how many they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShownCell:
-    """One cell of the grid."""
+    """One cell of the grid; of a long film it may stand for several."""
 
     word: str
     kind: str
@@ -69,6 +79,11 @@ class ShownCell:
     tip: str
     job_id: str
     """Empty: its job is gone."""
+    first: int = 0
+    """The number of the first chunk that it stands for, counted from one; 0: it stands for one job."""
+    count: int = 1
+    share: int = 0
+    """How much of its row that is, in tenths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,7 @@ class ShownRow:
     name: str
     required: bool
     done: int
+    chunks: int
     percent: float
     cells: tuple[ShownCell, ...]
     package: ShownCell | None
@@ -95,26 +111,47 @@ class ShownGrid:
     chunks: int
     instead: str
     """What is said where there are no rows."""
+    stretch: Stretch | None = None
+    """What is shown of the chunks; `None`: all of them."""
 
 
-def shown_grid(grid: Grid, version: Version) -> ShownGrid:
-    """Return a grid as the page draws it."""
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some chunks of a long film, shown one by one."""
+
+    first: int
+    last: int
+    of: int
+
+    @property
+    def earlier(self) -> int:
+        """Where the stretch before this one begins; 0: there is none."""
+        return max(1, self.first - LONGEST_ROW) if self.first > 1 else 0
+
+    @property
+    def later(self) -> int:
+        """Where the stretch after this one begins; 0: there is none."""
+        return self.last + 1 if self.last < self.of else 0
+
+
+def shown_grid(grid: Grid, version: Version, *, first: int = 0) -> ShownGrid:
+    """Return a grid as the page draws it; `first`: a stretch of a long film from this chunk on, each by itself."""
     times = _times(version)
+    chunks = max((len(row.cells) for row in grid.rows), default=0)
+    stretch = Stretch(first, min(first + LONGEST_ROW - 1, chunks), chunks) if 0 < first <= chunks > LONGEST_ROW else None
     rows = tuple(
         ShownRow(
             name=row.name,
             required=row.required,
             done=sum(cell.state in (CellState.DONE, CellState.REDONE) for cell in row.cells),
+            chunks=len(row.cells),
             percent=row.percent,
-            cells=tuple(
-                shown_cell(cell, f"{row.name}, chunk {number + 1}{times[number] if number < len(times) else ''}")
-                for number, cell in enumerate(row.cells)
-            ),
+            cells=tuple(_shown_cells(row, times, stretch)),
             package=None if row.package is None else shown_cell(row.package, f"{row.name}, playlist"),
         )
         for row in grid.rows
     )
-    counts = Counter(cell.word for row in rows for cell in row.cells)
+    counts = Counter(_word(cell) for row in grid.rows for cell in row.cells)
     stages = (("Look at the source", grid.prepare), ("Sound", grid.audio), ("Check and publish", grid.finalize))
     return ShownGrid(
         percent=100.0 if grid.state in (VersionState.READY, VersionState.REPLACED) else min(grid.percent, 99.0),
@@ -123,7 +160,42 @@ def shown_grid(grid: Grid, version: Version) -> ShownGrid:
         legend=tuple((word, _kind(word), ICONS[word], MEANINGS[word], counts[word]) for word in WORDS),
         chunks=sum(counts.values()),
         instead="" if rows else _instead(version),
+        stretch=stretch,
     )
+
+
+def _shown_cells(row: Row, times: Sequence[tuple[float, float]], stretch: Stretch | None) -> Iterator[ShownCell]:
+    """Yield the cells of a row: all, those of a stretch, or of a long film one for each run that stands alike."""
+    if stretch is not None or len(row.cells) <= LONGEST_ROW:
+        begin, end = (0, len(row.cells)) if stretch is None else (stretch.first - 1, stretch.last)
+        for at in range(begin, min(end, len(row.cells))):
+            yield shown_cell(row.cells[at], f"{row.name}, chunk {at + 1}{_between(times, at, at)}")
+        return
+    for (word, _), run in groupby(enumerate(row.cells), key=_alike):
+        (begin, one), *others = run
+        last = begin + len(others)
+        if not others:
+            yield shown_cell(one, f"{row.name}, chunk {begin + 1}{_between(times, begin, begin)}")
+            continue
+        tip = f"{row.name}, chunks {begin + 1} to {last + 1}{_between(times, begin, last)}: {word}"
+        count = last - begin + 1
+        share = max(1, round(SHARES * count / len(row.cells)))
+        yield ShownCell(word, _kind(word), ICONS[word], 0, tip, "", first=begin + 1, count=count, share=share)
+
+
+def _alike(numbered: tuple[int, Cell]) -> tuple[str, int]:
+    """Return what cells beside each other have in common that are shown as one."""
+    number, cell = numbered
+    word = _word(cell)
+    return word, number if word in ALONE else -1
+
+
+def _between(times: Sequence[tuple[float, float]], first: int, last: int) -> str:
+    return f" ({length(times[first][0])} to {length(times[last][1])})" if last < len(times) else ""
+
+
+def _word(cell: Cell) -> str:
+    return LOST if cell.lost and not cell.ended else cell.state.value
 
 
 def _instead(version: Version) -> str:
@@ -137,7 +209,7 @@ def _instead(version: Version) -> str:
 
 def shown_cell(cell: Cell, name: str) -> ShownCell:
     """Return a cell with its word, and what is said when it is pointed at."""
-    word: str = LOST if cell.lost and not cell.ended else cell.state.value
+    word = _word(cell)
     parts = [f"{name}: {word}"]
     if cell.state is CellState.RUNNING:
         parts[0] += f", {cell.percent:.0f} %"
@@ -157,9 +229,10 @@ def _kind(word: str) -> str:
     return word.replace(" ", "-")
 
 
-def _times(version: Version) -> list[str]:
+def _times(version: Version) -> list[tuple[float, float]]:
+    """Return when each chunk begins and ends, in seconds of the film."""
     chunks = ((version.plan or {}).get("plan") or {}).get("chunks") or []
-    return [f" ({length(one['start'])} to {length(one['start'] + one['seconds'])})" for one in chunks]
+    return [(one["start"], one["start"] + one["seconds"]) for one in chunks]
 
 
 # --- addresses ------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 24
 LONGEST_SEARCH: Final = 200
+LONGEST_NUMBER: Final = 8
+"""Digits of the number of a chunk."""
 STATES: Final = tuple(VideoState)
 
 
@@ -70,7 +72,7 @@ class Titles:
         """Show a title: the player, the grid of a version, and the versions there are."""
         video = await video_of(visit, self._media)
         version = _chosen(visit, video)
-        grid = None if version is None else showing.shown_grid(await self._media.grid(version), version)
+        grid = None if version is None else showing.shown_grid(await self._media.grid(version), version, first=_first(visit))
         playing = showing.playing(video)
         return visit.render(
             "media/title.html",
@@ -105,6 +107,12 @@ HELPERS: Final[dict[str, Any]] = {"size": showing.size, "length": showing.length
 def _chosen(visit: Visit, video: Video) -> Version | None:
     wanted = visit.request.query_params.get("version", "")
     return next((one for one in video.versions if str(one.number) == wanted), video.newest)
+
+
+def _first(visit: Visit) -> int:
+    """Return the chunk that the grid of a long film is to be shown from; 0: all of it."""
+    wanted = visit.request.query_params.get("chunk", "")
+    return int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) < LONGEST_NUMBER else 0
 
 
 def _address(visit: Visit, video: Video, name: str | None) -> str | None:

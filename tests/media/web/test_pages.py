@@ -22,6 +22,7 @@ from holdfast.server import ServerSettings, create_server
 from holdfast.store.port import Action, Role
 from holdfast_media.errors import MediaError
 from holdfast_media.library import VideoNotFound
+from holdfast_media.library.grid import Cell, CellState, Grid, Row
 from holdfast_media.library.records import text_of
 from holdfast_media.transfer import Limits, uploads
 from holdfast_media.web import files, incoming, media_pages
@@ -281,6 +282,29 @@ def test_a_title_that_is_ready_stays_done_when_its_jobs_are_pruned(place: Place)
     page = place.client.get(place.title).text
     assert "180p, chunk 1 (0:00 to 0:02): done; its job was pruned" in page
     assert 'href="/jobs/' not in page, "a cell leads nowhere"
+
+
+def test_the_page_of_a_long_film_is_small(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three hours in six qualities; an open page is sent this each second."""
+
+    def cell(number: int) -> Cell:
+        state = CellState.DONE if number < 60 else CellState.RUNNING if number < 64 else CellState.WAITING
+        return Cell(job_id=str(UUID(int=number)), state=state, percent=41, attempt=1, worker="encoder-3:41722")
+
+    rows = tuple(Row(name=f"{name}p", required=True, cells=tuple(map(cell, range(180)))) for name in range(6))
+
+    async def read(_: Any) -> Grid:
+        return Grid(version_id="1", state="processing", rows=rows, prepare=cell(0))
+
+    monkeypatch.setattr(place.media, "grid", read)
+    update = place.client.get(place.title, headers={"HX-Request": "true"})
+    assert len(update.content) < 30_000
+    assert f'href="{place.title}?version=1&amp;chunk=65"' in update.text
+    stretch = place.client.get(f"{place.title}?version=1&chunk=65").text
+    assert "Chunks 65 to 94 of 180" in stretch
+    assert stretch.count('class="cell waiting"') == 6 * 30 + 1, "and that of the legend"
+    for odd in ("", "x", "-1", "0", "181", "9" * 30, "\u0661"):
+        assert place.client.get(place.title, params={"chunk": odd}).status_code == 200
 
 
 # -- uploads ---------------------------------------------------------------------------------------------------------------

@@ -101,6 +101,52 @@ def test_a_grid_counts_every_chunk_and_is_whole_only_when_it_is_published() -> N
     assert shown_grid(Grid(version_id="1", state="ready", rows=(row,)), version(1, VersionState.READY)).percent == 100
 
 
+def of_hours(chunks: int, *states: tuple[CellState, int]) -> Grid:
+    """Return a grid of so many chunks that stand like this, one after the other."""
+    cells = [Cell(job_id=str(len(states)), state=state, attempt=1) for state, count in states for _ in range(count)]
+    assert len(cells) == chunks
+    return Grid(version_id="1", state="processing", rows=(Row(name="720p", required=True, cells=tuple(cells)),))
+
+
+def test_chunks_of_a_long_film_that_stand_alike_are_one_cell() -> None:
+    done, runs, waits = CellState.DONE, CellState.RUNNING, CellState.WAITING
+    grid = of_hours(180, (done, 60), (CellState.REDONE, 1), (done, 1), (runs, 2), (waits, 116))
+    making = version(1, VersionState.PROCESSING)
+    shown = shown_grid(grid, making)
+    (row,) = shown.rows
+    assert [(cell.word, cell.first, cell.count, cell.share) for cell in row.cells] == [
+        ("done", 1, 60, 3),
+        ("redone", 0, 1, 0),
+        ("done", 0, 1, 0),
+        ("running", 0, 1, 0),
+        ("running", 0, 1, 0),
+        ("waiting", 65, 116, 6),
+    ]
+    assert row.cells[0].tip == "720p, chunks 1 to 60: done"
+    assert (row.done, row.chunks, shown.stretch) == (62, 180, None)
+    assert {word: count for word, _, _, _, count in shown.legend if count} == {
+        "done": 61,
+        "redone": 1,
+        "running": 2,
+        "waiting": 116,
+    }
+
+
+def test_a_stretch_of_a_long_film_is_shown_chunk_by_chunk() -> None:
+    grid, making = of_hours(70, (CellState.DONE, 70)), version(1, VersionState.PROCESSING)
+    shown = shown_grid(grid, making, first=31)
+    assert [cell.tip.partition(":")[0] for cell in shown.rows[0].cells] == [f"720p, chunk {number}" for number in range(31, 61)]
+    assert shown.stretch is not None
+    assert (shown.stretch.earlier, shown.stretch.later) == (1, 61)
+    last = shown_grid(grid, making, first=61).stretch
+    assert last is not None
+    assert (last.last, last.earlier, last.later) == (70, 31, 0)
+    for beyond in (0, 71, 9_999_999):
+        assert shown_grid(grid, making, first=beyond).stretch is None
+    short = of_hours(30, (CellState.DONE, 30))
+    assert len(shown_grid(short, making, first=3).rows[0].cells) == 30, "a short film is shown whole"
+
+
 def test_the_first_quality_that_is_there_plays_from_the_list_that_grows() -> None:
     waiting = version(1, VersionState.PROCESSING, quality("720p", QualityState.PENDING), quality("360p", QualityState.PENDING))
     assert playing(video(waiting)) is None
