@@ -10,6 +10,32 @@ from holdfast.core.redact import MASK, redact
 
 SECRET = "hUnter2-s3cret"
 
+HIDDEN = "DE12 3456"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"iban: {HIDDEN}",
+        f"iban={HIDDEN}, amount=4",
+        f'{{"iban": "{HIDDEN}", "amount": 4}}',
+        f"{{'iban': '{HIDDEN}', 'amount': 4}}",
+        f'{{"iban": {{"country": 1, "number": "{HIDDEN}"}}}}',
+        f"paid from iban: {HIDDEN}\nand no more",
+    ],
+)
+def test_what_a_hidden_field_says_is_taken_out_of_a_text(text: str) -> None:
+    shown = redact(text, ("iban", "tax_id"))
+    assert MASK in shown
+    assert "3456" not in shown
+    assert redact(shown, ("iban", "tax_id")) == shown
+    assert redact(text) == text
+    assert ("amount" in shown) == ("amount" in text)
+
+
+def test_a_name_that_only_ends_like_a_hidden_field_hides_nothing() -> None:
+    assert redact("noiban: 4, ibans: 5 and an iban", ("iban",)) == "noiban: 4, ibans: 5 and an iban"
+
 
 @pytest.mark.parametrize(
     "text",

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 MASK: Final = "[redacted]"
 
@@ -47,8 +51,21 @@ def looks_secret(name: str) -> bool:
     return _SECRET_NAME.search(name[:200]) is not None
 
 
-def redact(text: str) -> str:
-    """Return a text without passwords, keys and tokens, and with paths cut to what a reader needs."""
-    for pattern in _SECRETS:
+def redact(text: str, names: Collection[str] = ()) -> str:
+    """Return a text without passwords, keys and tokens, and with paths cut to what a reader needs.
+
+    `names` are those of fields whose values are hidden too, where the text says them: `iban: DE12 3456`, `{"iban": …}`.
+    """
+    for pattern in (*_SECRETS, _named(frozenset(names))) if names else _SECRETS:
         text = pattern.sub(rf"\g<keep>{MASK}", text)
     return _HOME.sub("~", _PACKAGES.sub("…/", text))
+
+
+@lru_cache(maxsize=16)
+def _named(names: frozenset[str]) -> re.Pattern[str]:
+    """Match what follows one of these names: to the next comma or bracket, for a value of any kind may have spaces in it."""
+    any_name = "|".join(re.escape(name) for name in sorted(names))
+    return re.compile(
+        rf"(?P<keep>(?<!\w)(?:{any_name})[\"']?\s{{0,3}}[=:]\s{{0,3}}+)(?!\[redacted\])"
+        r"(?:\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'|[{\[][^\n]*|[^,;&)\]}\n]+)"
+    )

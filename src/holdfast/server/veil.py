@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.redact import MASK, looks_secret, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from holdfast.core.outcome import Error
 
@@ -18,9 +18,9 @@ DEEPEST: Final = 100
 """Levels of JSON that are laid out; what tasks are given in Python has 64 at most."""
 
 
-def veiled_error(error: Error) -> Error:
+def veiled_error(error: Error, names: Collection[str] = ()) -> Error:
     """Return an error without secrets. Workers in other languages send theirs as they are."""
-    return msgspec.structs.replace(error, message=redact(error.message), traceback=redact(error.traceback))
+    return msgspec.structs.replace(error, message=redact(error.message, names), traceback=redact(error.traceback, names))
 
 
 def veiled(text: str, redacted: Iterable[str]) -> str:
@@ -40,7 +40,7 @@ def unread(text: str, part: str, names: frozenset[str]) -> str:
     """Return a part of JSON that could not be read whole; nothing of it where it names a field that must not be seen."""
     if any(f'"{name}"' in part for name in names):
         return f"{len(text):,} characters, with fields that are not shown"
-    return redact(part)
+    return redact(part, names)
 
 
 def read(text: str, names: frozenset[str]) -> tuple[Any, bool]:
@@ -80,7 +80,7 @@ def _veiled(value: Any, redacted: frozenset[str]) -> Any:
         case Exact():
             return value
         case str():
-            return redact(value)
+            return redact(value, redacted)
         case _:
             return value
 

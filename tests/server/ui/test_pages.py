@@ -32,11 +32,15 @@ from holdfast.store.port import (
     SEARCH_LIMIT,
     Action,
     Beat,
+    Checkpoint,
     ClaimRequest,
     Grain,
     JobFilter,
     LogLine,
     Page,
+    Part,
+    PartState,
+    Progress,
     Role,
     Settlement,
     StageMark,
@@ -224,6 +228,46 @@ def test_a_job_shows_exact_numbers_and_no_secrets(place: Place) -> None:
         assert f'<span class="json-number">{text}</span>' in page
     assert page.count("[redacted]") == 2
     assert '"sk"' not in page
+
+
+TEXTS = ("password: hunter2", "iban: ours is Quixotic Zephyr")
+"""What jobs say in words: one thing that looks like a secret, and one of a field that is hidden."""
+
+
+def test_no_text_of_a_job_shows_secrets_or_hidden_fields(place: Place) -> None:
+    """Wherever it is shown: progress, parts, stages, log, error; on every page, and over the API to those who look."""
+    enqueue(place, new(), new())
+
+    async def run(*, kept: bool) -> Lease:
+        worker = Worker(id=WORLD.job_id(), name="w-1", slots=1)
+        await place.store.register(worker)
+        (claimed,) = await place.store.claim(ClaimRequest(worker=worker.id, tasks=frozenset({"mail.send"}), limit=1, look=True))
+        lease = claimed.lease
+        await place.store.progress([Progress(lease, 40.0, TEXTS[0], TEXTS[1])])
+        for text in TEXTS:
+            await place.store.log([LogLine(lease=lease, message=text)])
+            await place.store.checkpoint([Checkpoint(lease, Part(text, PartState.FAILED, error=text))])
+            await place.store.mark([StageMark(lease=lease, name=text, event=Event.STAGE_ENTER)])
+        if not kept:
+            error = Error("OOPS", " and ".join(TEXTS), "\n".join(TEXTS))
+            await place.store.settle([Settlement(lease=lease, write=write(Event.FAIL, error))])
+        return lease
+
+    running, failed = place.do(run(kept=True)).job_id, place.do(run(kept=False)).job_id
+    told = place.do(place.store.get([running]))[0]
+    assert told is not None
+    assert (told.step, told.message) == TEXTS, "it is kept as it was said"
+    viewer = place.do(new_key(place.store, "looks", Role.VIEWER))
+    pages = {path: place.client.get(path).text for path in ("/", "/jobs", "/workers", f"/jobs/{running}", f"/jobs/{failed}")}
+    for job in (running, failed):
+        for path in (f"/api/v1/jobs/{job}", f"/api/v1/jobs/{job}/why"):
+            pages[path] = place.anyone().get(path, headers=bearer(viewer)).text
+    for path, page in pages.items():
+        assert "hunter2" not in page, path
+        assert "Quixotic" not in page, path
+        assert "Zephyr" not in page, path
+    for path in ("/", "/jobs", f"/jobs/{running}", f"/jobs/{failed}", f"/api/v1/jobs/{running}"):
+        assert "[redacted]" in pages[path], path
 
 
 def test_a_job_says_why_it_does_not_run(place: Place) -> None:

@@ -19,7 +19,7 @@ from holdfast.server.api.table import Asked, Refused, refuse_own
 from holdfast.server.api.trace import trace_of
 from holdfast.server.principal import Right
 from holdfast.server.proving import late
-from holdfast.server.veil import veiled
+from holdfast.server.veil import veiled, veiled_error
 from holdfast.store.port import TEXT_LIMIT, Answer, Audit, ChainView, JobView
 from holdfast.tasks.values import MAX_DEPTH, find_fault, short
 from holdfast.throttling import marked
@@ -111,7 +111,8 @@ async def why(asked: Asked[None]) -> WhyAnswer:
     """Say why a job is not running."""
     (view,) = await marked(asked.store, [await visible(asked)])
     found = reasons(await look(asked.store, view, lambda at: at.astimezone(UTC).isoformat()))
-    told = [ReasonInfo(code=one.code, text=redact(one.text), fix=one.fix) for one in found]
+    names = asked.settings.redacted if asked.principal.is_veiled else ()
+    told = [ReasonInfo(code=one.code, text=redact(one.text, names), fix=one.fix) for one in found]
     return WhyAnswer(id=view.id, state=view.state, shown=view.shown, reasons=told)
 
 
@@ -192,9 +193,10 @@ def _veiled(asked: Asked[Any], view: V) -> V:
         for field in ("args", "result")
         if (text := getattr(view, field, "")) != ""
     }
+    if isinstance(view, JobView):
+        fields |= {"step": redact(view.step, names), "message": redact(view.message, names)}
     if view.error is not None:
-        error = view.error
-        fields["error"] = replace(error, message=redact(error.message), traceback=redact(error.traceback))
+        fields["error"] = veiled_error(view.error, names)
     return replace(view, **fields)
 
 

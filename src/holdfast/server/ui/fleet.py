@@ -229,7 +229,7 @@ def _about(visit: Visit, view: WorkerView) -> About | None:
     try:
         said = msgspec.json.decode(view.worker.info, type=dict[str, Any])
     except msgspec.MsgspecError:
-        return About("", shown.cut(shown.plain(view.worker.info), SHOWN_INFO))
+        return About("", shown.cut(shown.plain(view.worker.info, visit.ui.context.settings.redacted), SHOWN_INFO))
     tasks, more = said.pop("tasks", None), said.pop("more_tasks", None)
     said.pop("queues", None)
     names = [name for name in tasks if isinstance(name, str)] if isinstance(tasks, list) else []

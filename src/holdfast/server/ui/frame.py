@@ -6,6 +6,7 @@ import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +27,7 @@ from holdfast.server.ui.files import fingerprint
 from holdfast.store.port import Action, patience
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from uuid import UUID
 
     from starlette.requests import Request
@@ -275,8 +276,8 @@ class Visit:
 Handler = Callable[[Visit], Awaitable[Response]]
 
 
-def make_templates(extensions: Iterable[Extension] = ()) -> Templates:
-    """Return the templates with what they are written in."""
+def make_templates(extensions: Iterable[Extension] = (), redacted: Collection[str] = ()) -> Templates:
+    """Return the templates with what they are written in; `redacted` are the fields that are never shown."""
     added = {one.name: FileSystemLoader(one.templates) for one in extensions if one.templates is not None}
     templates = Templates(
         loader=ChoiceLoader([FileSystemLoader(HERE / "templates"), PrefixLoader(added)]),
@@ -293,8 +294,8 @@ def make_templates(extensions: Iterable[Extension] = ()) -> Templates:
         number=shown.number,
         pretty=shown.pretty,
         one_line=shown.one_line,
-        plain=shown.plain,
-        cause=shown.cause,
+        plain=partial(shown.plain, redacted=redacted),
+        cause=partial(shown.cause, redacted=redacted),
         moment=shown.moment,
     )
     return templates

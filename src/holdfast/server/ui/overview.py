@@ -81,11 +81,13 @@ async def groups(visit: Visit, now: datetime) -> tuple[list[Group], bool]:
     """Return what fails of late, the most frequent kind first, and whether more has failed than was looked at."""
     failures = await visit.store.failures(since=now - FAILING_FOR, limit=FAILURES)
     found: dict[tuple[str, str, str], Group] = {}
+    redacted = visit.ui.context.settings.redacted
     for failure in failures:
         if not _counts(visit, failure):
             continue
         kind = kind_of(failure)
-        group = found.setdefault(kind, Group(*kind, message=shown.cause(failure.error)[1], latest=failure.at))
+        message = shown.cause(failure.error, redacted)[1]
+        group = found.setdefault(kind, Group(*kind, message=message, latest=failure.at))
         group.count += 1
     return sorted(found.values(), key=lambda group: -group.count), len(failures) == FAILURES
 

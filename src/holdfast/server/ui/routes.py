@@ -36,7 +36,7 @@ class Dashboard:
             context,
             self.sessions,
             self.live,
-            make_templates(extensions),
+            make_templates(extensions, context.settings.redacted),
             tails={},
             sparklines=Sparklines(context.environment.monotonic),
             shared=Shared(lambda: self.live.version, context.environment.monotonic),

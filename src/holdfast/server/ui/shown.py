@@ -14,7 +14,7 @@ from holdfast.core.spans import span
 from holdfast.server.veil import Exact, Pairs, flat, read, unread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from uuid import UUID
 
     from holdfast.core.outcome import Error
@@ -93,18 +93,18 @@ def pretty(text: str, redacted: Iterable[str]) -> Markup:
     return Markup("").join(out)
 
 
-def plain(text: str) -> str:
-    """Return a text of an error or a log without secrets."""
-    return redact(text)
+def plain(text: str, redacted: Collection[str] = ()) -> str:
+    """Return a text of an error, a log or a report without secrets."""
+    return redact(text, redacted)
 
 
-def cause(error: Error) -> tuple[str, str]:
+def cause(error: Error, redacted: Collection[str] = ()) -> tuple[str, str]:
     """Return code and message of what went wrong: that there is no attempt left says less than how the last one failed."""
     if error.code == RETRIES_EXHAUSTED:
         code, colon, message = error.message.partition(LAST)[2].partition(": ")
         if colon:
-            return code, redact(message)
-    return error.code, redact(error.message)
+            return code, redact(message, redacted)
+    return error.code, redact(error.message, redacted)
 
 
 def top_frame(traceback: str) -> str:
