@@ -41,14 +41,15 @@ class _Sum:
         self.waits = [0] * BUCKETS
         self.runs = [0] * BUCKETS
 
-    def add(self, waited: float, ran: float) -> None:
-        """Add an attempt. A clock that was set back between two readings makes no time negative."""
-        waited = max(0.0, waited)
+    def add(self, waited: float | None, ran: float) -> None:
+        """Add an attempt; `None`: nobody knows how long it waited. A clock that was set back makes no time negative."""
         self.count += 1
-        self.waited += waited
         self.ran += ran
-        self.waits[bucket(waited)] += 1
         self.runs[bucket(ran)] += 1
+        if waited is not None:
+            waited = max(0.0, waited)
+            self.waited += waited
+            self.waits[bucket(waited)] += 1
 
 
 class Figures:
@@ -90,8 +91,8 @@ class Figures:
         claimed = attempt.claimed
         self._sum(claimed.queue, claimed.task, event, code).add(claimed.waited, now - attempt.claimed_at)
 
-    def add(self, queue: str, task: str, event: Event, code: str, *, waited: float, ran: float) -> None:
-        """Add an attempt that somebody else has run."""
+    def add(self, queue: str, task: str, event: Event, code: str, *, waited: float | None, ran: float) -> None:
+        """Add an attempt that somebody else has run; `None`: how long it had waited is not known."""
         self._sum(queue, task, event, code).add(waited, ran)
 
     def reaped(self, leases: Iterable[Reaped]) -> None:

@@ -22,15 +22,19 @@ MOST_REMEMBERED: Final = 10_000
 
 
 class Ledger:
-    """Adds attempts to the figures of the server. How long a job had waited is known from its claim, if that was here."""
+    """Adds attempts to the figures of the server.
+
+    How long a job had waited is told by its claim alone. Where that was made through another server, or too many claims ago, the
+    attempt counts without it: no figure is better than a wait of no time.
+    """
 
     def __init__(self, figures: Figures | None) -> None:
-        self._figures = figures
+        self.figures = figures
         self._waits: OrderedDict[UUID, float] = OrderedDict()
 
     def claimed(self, jobs: Iterable[Claimed]) -> None:
         """Remember how long jobs had waited, by their tokens."""
-        if self._figures is not None:
+        if self.figures is not None:
             for job in jobs:
                 self._waits[job.token] = job.waited
             while len(self._waits) > MOST_REMEMBERED:
@@ -38,12 +42,12 @@ class Ledger:
 
     def ended(self, view: JobView, settlement: Settlement, answer: Settled, now: datetime) -> None:
         """Add an attempt that was ended by this settlement, once."""
-        waited = self._waits.pop(settlement.lease.token, 0.0)
-        if self._figures is None or answer is Settled.REPEATED or not answer.accepted or view.claimed_at is None:
+        if self.figures is None or answer is Settled.REPEATED or not answer.accepted or view.claimed_at is None:
             return
+        waited = self._waits.pop(settlement.lease.token, None)
         write = settlement.write
         event, code = write.event, "" if write.error is None else write.error.code
         if answer is Settled.CANCELED:
             event, code = Event.STOP, CANCELED
         ran = (now - view.claimed_at).total_seconds()
-        self._figures.add(view.queue, view.task, event, code, waited=waited, ran=max(0.0, ran))
+        self.figures.add(view.queue, view.task, event, code, waited=waited, ran=max(0.0, ran))

@@ -52,7 +52,7 @@ class Api:
 
     def __init__(self, context: Context, figures: Figures | None = None) -> None:
         self._context = context
-        self._ledger = Ledger(figures)
+        self.ledger = Ledger(figures)
         self._owners = Owners(context.store, context.environment)
         self.signs = Signs(context.store, context.environment)
         self.hearing = Hearing(context.notifier)
@@ -105,7 +105,7 @@ class Api:
             body = queried(request, operation.query)
         else:
             body = None if decoder is None else await self._body(request, decoder)
-        return Asked(self._context, self.hearing, self._ledger, self._owners, self.signs, request, principal, body, ids)
+        return Asked(self._context, self.hearing, self.ledger, self._owners, self.signs, request, principal, body, ids)
 
     async def _body(self, request: Request, decoder: msgspec.json.Decoder[Any]) -> Any:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
