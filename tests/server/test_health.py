@@ -87,10 +87,8 @@ def test_probes_ask_the_store_once_for_as_long_as_its_answer_is_kept(monkeypatch
     monkeypatch.setattr(MemoryStore, "storage", storage)
     with serving(Holdfast("memory://"), housekeeping=False) as served:
         for _ in range(20):
-            assert got(served, "ready") == (
-                200,
-                {"ok": True, "checks": [{"name": "database", "ok": True}, {"name": "schema", "ok": True}]},
-            )
+            names = ("database", "schema", "measurer")
+            assert got(served, "ready") == (200, {"ok": True, "checks": [{"name": name, "ok": True} for name in names]})
     assert len(asked) == 1
 
 
@@ -103,7 +101,7 @@ def test_a_store_that_does_not_answer_in_time_makes_it_unready_and_not_dead(monk
     with serving(Holdfast("memory://"), housekeeping=False) as served:
         status, body = got(served, "ready", SECRET)
         assert (status, failing(body)) == (503, {"database": "no answer within 0.05 s"})
-        assert got(served, "live") == (200, {"ok": True, "checks": []})
+        assert got(served, "live") == (200, {"ok": True, "checks": [{"name": "measurer", "ok": True}]})
 
 
 def test_a_schema_of_another_version_makes_it_unready(tmp_path: Path) -> None:
@@ -132,7 +130,7 @@ def test_a_loop_that_has_ended_makes_live_and_ready_fail() -> None:
 def test_what_tells_of_trouble_is_looked_after_like_every_other_loop() -> None:
     target = Target(name="ops", url="https://hooks.example.com/", secret=HOOK_KEY, events=())
     with serving(Holdfast("memory://"), housekeeping=False, alerts=[target]) as served:
-        assert [check["name"] for check in got(served, "live")[1]["checks"]] == ["alerts", "worker"]
+        assert [check["name"] for check in got(served, "live")[1]["checks"]] == ["measurer", "alerts", "worker"]
 
         async def end() -> None:
             (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "holdfast-alerts")
@@ -161,7 +159,10 @@ def test_a_loop_that_is_stuck_makes_live_fail(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_worker_in_the_same_process_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Holdfast("memory://"), housekeeping=False, worker={}) as served:
-        assert got(served, "live") == (200, {"ok": True, "checks": [{"name": "worker", "ok": True}]})
+        assert got(served, "live") == (
+            200,
+            {"ok": True, "checks": [{"name": name, "ok": True} for name in ("measurer", "worker")]},
+        )
         monkeypatch.setattr(Heartbeat, "lives", False)
         assert failing(got(served, "live")[1]) == {"worker": "heartbeat"}
 

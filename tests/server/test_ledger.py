@@ -11,6 +11,7 @@ from holdfast.core.figures import BUCKETS, bucket
 from holdfast.runtime.figures import Figures
 from holdfast.server.api import ledger
 from holdfast.server.api.ledger import Ledger
+from holdfast.store.port import Grain
 from tests.server.conftest import Asking
 from tests.server.served import serving
 
@@ -47,9 +48,7 @@ def claimed_after_a_while(ask: Asking) -> dict[str, Any]:
 
 def figures(ask: Asking) -> list[Figure]:
     """Return what this server has added up and not written yet."""
-    added = ask.served.server.api.ledger.figures
-    assert added is not None
-    return added.take()
+    return ask.served.server.api.ledger.figures.take()
 
 
 def test_an_attempt_tells_how_long_its_job_waited(servers: tuple[Asking, Asking]) -> None:
@@ -83,3 +82,17 @@ def test_an_attempt_that_was_claimed_too_many_claims_ago_tells_no_wait(
         ask.post(f"/jobs/{job['job_id']}/complete", {"token": job["token"]})
     (figure,) = figures(ask)
     assert (figure.count, sum(figure.waits), figure.waits[bucket(WAITED)]) == (2, 1, 1)
+
+
+def test_figures_are_kept_where_the_housekeeping_is_left_to_workers(tmp_path: Path) -> None:
+    """Nobody else adds them up: charts and metrics are of all that was run."""
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with serving(Holdfast(url), housekeeping=False) as served:
+        ask = Asking(served)
+        job = claimed_after_a_while(ask)
+        ask.post(f"/jobs/{job['job_id']}/complete", {"token": job["token"]})
+        assert {check["name"] for check in ask.client.get(f"{served.url}/health/live").json()["checks"]} == {"measurer"}
+        ask.client.close()
+    with serving(Holdfast(url), housekeeping=False) as served:  # the last figures are written when a server stops
+        (view,) = served.run(served.server.context.store.figures(Grain.ALL))
+    assert (view.figure.count, view.figure.waits[bucket(WAITED)]) == (1, 1)

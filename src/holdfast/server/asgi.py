@@ -120,7 +120,9 @@ def create_server(
     """Return the server of a store. Nothing is opened before it starts: by a web server, or by `server.running()`.
 
     With an app, its schedules are fired here too; `worker` runs its jobs in this process, with these options of `app.worker`.
-    `housekeeping=False` leaves all of that to workers beside the database. `alerts` says where trouble is told.
+    `housekeeping=False` leaves to workers beside the database what keeps the store going: promoting what is due, reaping,
+    sweeping, pruning, schedules. What workers in other languages came to is added up here all the same.
+    `alerts` says where trouble is told.
     `extensions` are pages of other packages; unless they are given, those that installed packages have for the app.
     Where others reach it, it starts only with an admin secret or an admin's key (`BadSetting`).
     """
@@ -144,13 +146,18 @@ def create_server(
         tasks=parts.tasks,
         alerts=tuple(alerts),
     )
-    keeping = None
-    if housekeeping:
-        tasks = list(parts.tasks.values())
-        keeping = Keeping(store, notifier, parts.environment, parts.retention, counters=context.counters, tasks=tasks)
-    alerting = Alerting(app.beside(), context, alerts, reaps=keeping is None) if alerts else None
+    keeping = Keeping(
+        store,
+        notifier,
+        parts.environment,
+        parts.retention,
+        counters=context.counters,
+        tasks=list(parts.tasks.values()),
+        house=housekeeping,
+    )
+    alerting = Alerting(app.beside(), context, alerts, reaps=not housekeeping) if alerts else None
     added = checked(found_for(app) if extensions is None else extensions)
-    api = Api(context, None if keeping is None else keeping.figures)
+    api = Api(context, keeping.figures)
 
     hosted: list[RunningWorker] = []
 
@@ -165,14 +172,13 @@ def create_server(
                 if extension.lifespan is not None:
                     await stack.enter_async_context(extension.lifespan())
             await api.start()
-            if keeping is not None:
-                stack.push_async_callback(keeping.stop)
-                await keeping.start()
+            stack.push_async_callback(keeping.stop)
+            await keeping.start()
             if alerting is not None:
                 hosted.append(await stack.enter_async_context(alerting))
             if worker is not None:
                 own_worker = app.worker(**worker)
-                own_worker.reaps = keeping is None
+                own_worker.reaps = not housekeeping
                 hosted.append(await stack.enter_async_context(own_worker))
             yield
 

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 class Keeping:
-    """Promoter, reaper, sweeper, pruner, measurer; and the scheduler, where the tasks are known. One event loop."""
+    """Promoter, reaper, sweeper, pruner; and the scheduler, where the tasks are known. One event loop.
+
+    The measurer goes in any case: what workers in other languages came to is added up here, and nowhere else. Without
+    `house` it is all there is.
+    """
 
     def __init__(
         self,
@@ -35,28 +39,33 @@ class Keeping:
         *,
         counters: Counters,
         tasks: Sequence[Task[..., Any]] = (),
+        house: bool = True,
     ) -> None:
         self._notifier = notifier
+        self._house = house
         self.figures = Figures()
         """What attempts came to that no worker adds up, until that is written."""
         presence = Presence(environment)
         base = Base(store, notifier, environment, presence, counters, figures=self.figures)
         self._measurer = Measurer(base)
-        keepers: dict[str, Keeper] = {
-            "presence": Watch(presence),
-            "promoter": Promoter(base),
-            "reaper": Reaper(base, frozenset()),
-            "sweeper": Sweeper(base),
-            "pruner": Pruner(base, retention),
-            "measurer": self._measurer,
-        }
-        if tasks:
+        keepers: dict[str, Keeper] = {}
+        if house:
+            keepers = {
+                "presence": Watch(presence),
+                "promoter": Promoter(base),
+                "reaper": Reaper(base, frozenset()),
+                "sweeper": Sweeper(base),
+                "pruner": Pruner(base, retention),
+            }
+        keepers["measurer"] = self._measurer
+        if house and tasks:
             keepers["scheduler"] = Scheduler(base, list(tasks))
         self.loops = Loops(Service(name, keeper, base) for name, keeper in keepers.items())
 
     async def start(self) -> None:
         """Start the loops."""
-        await self._notifier.listen(self._hinted)
+        if self._house:
+            await self._notifier.listen(self._hinted)
         self.loops.start()
 
     async def stop(self) -> None:

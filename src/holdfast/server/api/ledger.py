@@ -24,25 +24,24 @@ MOST_REMEMBERED: Final = 10_000
 class Ledger:
     """Adds attempts to the figures of the server.
 
-    How long a job had waited is told by its claim alone. Where that was made through another server, or too many claims ago, the
-    attempt counts without it: no figure is better than a wait of no time.
+    How long a job had waited is told by its claim alone. Where that was made through another server, or too many claims ago,
+    the attempt counts without it: no figure is better than a wait of no time.
     """
 
-    def __init__(self, figures: Figures | None) -> None:
+    def __init__(self, figures: Figures) -> None:
         self.figures = figures
         self._waits: OrderedDict[UUID, float] = OrderedDict()
 
     def claimed(self, jobs: Iterable[Claimed]) -> None:
         """Remember how long jobs had waited, by their tokens."""
-        if self.figures is not None:
-            for job in jobs:
-                self._waits[job.token] = job.waited
-            while len(self._waits) > MOST_REMEMBERED:
-                self._waits.popitem(last=False)
+        for job in jobs:
+            self._waits[job.token] = job.waited
+        while len(self._waits) > MOST_REMEMBERED:
+            self._waits.popitem(last=False)
 
     def ended(self, view: JobView, settlement: Settlement, answer: Settled, now: datetime) -> None:
         """Add an attempt that was ended by this settlement, once."""
-        if self.figures is None or answer is Settled.REPEATED or not answer.accepted or view.claimed_at is None:
+        if answer is Settled.REPEATED or not answer.accepted or view.claimed_at is None:
             return
         waited = self._waits.pop(settlement.lease.token, None)
         write = settlement.write

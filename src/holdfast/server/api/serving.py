@@ -50,7 +50,7 @@ AWAY: Final = 1
 class Api:
     """The endpoints over one store. Belongs to one event loop."""
 
-    def __init__(self, context: Context, figures: Figures | None = None) -> None:
+    def __init__(self, context: Context, figures: Figures) -> None:
         self._context = context
         self.ledger = Ledger(figures)
         self._owners = Owners(context.store, context.environment)
