@@ -16,6 +16,19 @@ async def limited(key: int, seconds: float) -> tuple[float, float]:
     return await _run(seconds)
 
 
+app.queue("narrow", limit=Limit(3))
+
+
+@app.task(name="few", limit=Limit(3))
+async def few(key: int, seconds: float) -> tuple[float, float]:
+    return await _run(seconds)
+
+
+@app.task(name="other")
+async def other(key: int, seconds: float) -> tuple[float, float]:
+    return await _run(seconds)
+
+
 @app.task(name="free")
 async def free(key: int, seconds: float) -> tuple[float, float]:
     return await _run(seconds)

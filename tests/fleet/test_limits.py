@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tests.fleet.conftest import Place
 
 MOST = 2
+"""Of a key."""
+LIMIT = 3
+"""Of a queue, and of a task."""
 HALF = 0.5
 """Of the jobs a second without limits, so many are kept."""
 STARVED = 0.05
@@ -52,11 +55,14 @@ def workers(place: Place, count: int, slots: int, *options: str) -> Iterator[lis
             process.wait()
 
 
-def jobs(count: int, keys: int, seconds: float, task: str = "limited", lease: float = 60.0) -> list[NewJob]:
+def jobs(
+    count: int, keys: int, seconds: float, task: str = "limited", *, lease: float = 60.0, queue: str = "default"
+) -> list[NewJob]:
     return [
         NewJob(
             id=uuid7(),
             task=task,
+            queue=queue,
             args=json.dumps({"key": key, "seconds": seconds}),
             limit=LimitKey("limited", f"key:{key}") if task == "limited" else None,
             lease=lease,
@@ -75,6 +81,11 @@ def most_by_key(ended: Sequence[JobView]) -> dict[int, int]:
     return {key: most_at_once(spans) for key, spans in moments.items()}
 
 
+def most_of_all(ended: Sequence[JobView]) -> int:
+    """Return how many of these jobs ran at the same time, at most."""
+    return most_at_once([tuple(json.loads(job.result or "")) for job in ended])
+
+
 def rate(ended: Sequence[JobView]) -> float:
     """Return jobs a second, from the start of the first to the end of the last."""
     return account([(json.loads(job.args)["key"], *json.loads(job.result or "")) for job in ended]).rate
@@ -85,14 +96,25 @@ def last_first(ended: Sequence[JobView]) -> float:
     return account([(json.loads(job.args)["key"], *json.loads(job.result or "")) for job in ended]).unfair
 
 
-async def run(place: Place, made: list[NewJob], count: int, slots: int, *options: str, timeout: float = LONG) -> list[JobView]:
-    await place.store.enqueue(made)
-    ids = [job.id for job in made]
+async def run(
+    place: Place, made: list[NewJob], count: int, slots: int, *options: str, timeout: float = LONG, all_up: bool = False
+) -> list[JobView]:
+    """Have workers run the jobs; `all_up`: the jobs come when all workers are there."""
+    ids, tasks = [job.id for job in made], {job.task for job in made}
+    if not all_up:
+        await place.store.enqueue(made)
     with workers(place, count, slots, *options):
+        if all_up:
+
+            async def up() -> bool:
+                return len(await place.store.workers()) == count
+
+            await until(up, timeout)
+            await place.store.enqueue(made)
 
         async def over() -> bool:
             stats = await place.store.stats()
-            return sum(row.counts.get(State.SUCCEEDED, 0) for row in stats.tasks if row.task == made[0].task) >= len(made)
+            return sum(row.counts.get(State.SUCCEEDED, 0) for row in stats.tasks if row.task in tasks) >= len(made)
 
         await until(over, timeout)
     return [job for begin in range(0, len(ids), 1000) for job in await place.jobs(ids[begin : begin + 1000])]
@@ -105,6 +127,23 @@ async def test_no_key_runs_more_often_at_once_than_its_limit_with_several_proces
     most = most_by_key(ended)
     assert len(most) == 5, "no key was left out"
     assert max(most.values()) <= MOST
+    assert {job.attempt for job in ended} == {1}
+
+
+@pytest.mark.row(36)
+@pytest.mark.parametrize("prefetch", ["0", "20"])
+@pytest.mark.parametrize(
+    ("over", "tasks", "queues"),
+    [("a queue", ("free", "other"), ("narrow",)), ("a task", ("few",), ("default", "second"))],
+    ids=["queue", "task"],
+)
+async def test_no_more_run_at_once_than_the_limit_of_their_queue_or_task_with_four_processes(
+    every_place: Place, over: str, tasks: tuple[str, ...], queues: tuple[str, ...], prefetch: str
+) -> None:
+    """Whatever the tasks in the queue, and whatever the queues of the task."""
+    made = [job for task in tasks for queue in queues for job in jobs(75, 5, 0.02, task, queue=queue)]
+    ended = await run(every_place, made, 4, 10, "--prefetch", prefetch, all_up=True)
+    assert most_of_all(ended) == LIMIT, f"as many as the limit of {over} lets through, and no more"
     assert {job.attempt for job in ended} == {1}
 
 
