@@ -242,9 +242,9 @@ def sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
-def counted(count: int, noun: str) -> str:
-    """Return how many there are: 1 chunk, 2 chunks."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def counted(count: int, noun: str, several: str = "") -> str:
+    """Return how many there are: 1 chunk, 2 chunks; `several` where an s is not enough."""
+    return f"{count} {noun}" if count == 1 else f"{count} {several or noun + 's'}"
 
 
 def size(count: float) -> str:

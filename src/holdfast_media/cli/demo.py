@@ -15,7 +15,19 @@ import msgspec
 from cyclopts import Parameter
 from rich.markup import escape
 
-from holdfast_media.cli.common import ERROR, INTERRUPTED, OK, USAGE, Flag, interactive, made, named_store, note, print_json
+from holdfast_media.cli.common import (
+    ERROR,
+    INTERRUPTED,
+    OK,
+    USAGE,
+    Flag,
+    counted,
+    interactive,
+    made,
+    named_store,
+    note,
+    print_json,
+)
 from holdfast_media.errors import MediaError
 from holdfast_media.library.grid import CellState
 
@@ -235,7 +247,10 @@ def _crew(grid: Grid, killed: str | None) -> Iterator[Text]:
 
 def verdict(account: Account) -> str:
     """Return the account in words, its sum first."""
-    lines = [str(account)]
+    lines = [
+        str(account),
+        f"each chunk in {counted(len(account.frames), 'quality', 'qualities')}: {counted(account.encodes, 'encode')}",
+    ]
     if account.killed is None:
         lines.append("all was over before a worker could be killed")
     elif account.taken_over_after is not None:

@@ -43,7 +43,7 @@ LEGEND: Final = "· waiting  ▄ running  █ done  "
 
 def drawn(title: str, grid: Grid, *, width: int) -> RenderableType:
     """Return the view of one video."""
-    lines: list[RenderableType] = [Text(f"{harmless(title)}  {grid.percent:.0f} %  {_chunks(grid)}", style="bold")]
+    lines: list[RenderableType] = [Text(f"{harmless(title)}  {grid.percent:.0f} %  {_encodes(grid)}", style="bold")]
     if not grid.rows:
         lines.append(Text(f"  {_doing(grid)}", style="dim"))
         return Group(*lines)
@@ -66,7 +66,7 @@ def legend() -> Text:
     """Return what the marks mean."""
     text = Text(LEGEND, style="dim")
     text.append("▄ its worker died  ", style=LOST[1])
-    text.append("█ done again", style="yellow")
+    text.append("█ redone", style="yellow")
     text.append("  ✗ failed", style="red")
     return text
 
@@ -77,15 +77,15 @@ def account(grid: Grid) -> str:
         f"{row.name} {sum(cell.state in (CellState.DONE, CellState.REDONE) for cell in row.cells)}/{len(row.cells)}"
         for row in grid.rows
     ]
-    return f"{_chunks(grid)} ({', '.join(rows)})" if rows else _chunks(grid) or _doing(grid)
+    return f"{_encodes(grid)} ({', '.join(rows)})" if rows else _encodes(grid) or _doing(grid)
 
 
-def _chunks(grid: Grid) -> str:
+def _encodes(grid: Grid) -> str:
     done = grid.count(CellState.DONE, CellState.REDONE)
     redone, failed = grid.redone, grid.count(CellState.FAILED)
-    parts = [f"{done}/{counted(len(grid.cells), 'chunk')}"] if grid.cells else []
+    parts = [f"{done}/{counted(len(grid.cells), 'encode')}"] if grid.cells else []
     if redone:
-        parts.append(f"{redone} done again")
+        parts.append(f"{counted(redone, 'chunk')} redone")
     if failed:
         parts.append(f"{failed} failed")
     return ", ".join(parts)

@@ -41,13 +41,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from holdfast_media.library import Asked, Version, Video
+    from holdfast_media.library.grid import Cell, Grid
     from holdfast_media.media import Media
 
 LOOK_EVERY: Final = 0.25
 SWEEP_EVERY: Final = 20
 """Looks between two sweeps for versions that nobody works on any more."""
-ROOM_EVERY: Final = 4
-"""Looks between two looks for jobs that wait for room on the disk."""
+WAITS_EVERY: Final = 4
+"""Looks between two looks for what is waited for: room on the disk, leases of workers that are gone."""
+SILENT: Final = 0.4
+"""Of a lease: when no more has been heard of its worker for that long, it has missed a heartbeat, and is probably gone."""
 TELL_EVERY: Final = 5.0
 """Seconds between two lines about how far it is, where nothing is drawn."""
 SHOWN: Final = 4
@@ -150,8 +153,9 @@ async def _until_ended(
         if not active:
             return
         await show(active)
-        if looks % ROOM_EVERY == 0:
+        if looks % WAITS_EVERY == 0:
             await _tell_of_room(media, active, said)
+            await _tell_of_silence(media, active, said)
         try:
             await asyncio.wait_for(stop.wait(), LOOK_EVERY)
         except TimeoutError:
@@ -187,13 +191,30 @@ async def _tell_of_room(media: Media, active: Sequence[Version], said: set[str])
     for version in active:
         if version.video_id in said:
             continue
-        grid = await media.grid(version)
-        single = (grid.prepare, grid.audio, grid.finalize, *(row.package for row in grid.rows))
-        cells = [cell for cell in (*single, *grid.cells) if cell is not None and cell.state is CellState.WAITING]
+        cells = [cell for cell in _jobs(await media.grid(version)) if cell.state is CellState.WAITING]
         message = next((cell.message for cell in cells if cell.message.startswith(DISK_FULL)), None)
         if message is not None:
             said.add(version.video_id)
             note(f"waiting: {harmless(message)}")
+
+
+async def _tell_of_silence(media: Media, active: Sequence[Version], said: set[str]) -> None:
+    """Say once of each job how long a silent worker is waited for, as after a command that was killed and is given again."""
+    now = None
+    for version in active:
+        for cell in _jobs(await media.grid(version)):
+            if cell.state is not CellState.RUNNING or cell.heard_at is None or cell.held_until is None or cell.job_id in said:
+                continue
+            now = now or await media.library.looking.now()
+            if cell.heard_at + SILENT * (cell.held_until - cell.heard_at) < now < cell.held_until:
+                said.add(cell.job_id)
+                left = math.ceil((cell.held_until - now).total_seconds())
+                note(harmless(f"waiting up to {left} s for worker {cell.worker}, which is silent: then another has its work"))
+
+
+def _jobs(grid: Grid) -> list[Cell]:
+    single = (grid.prepare, grid.audio, grid.finalize, *(row.package for row in grid.rows))
+    return [cell for cell in (*single, *grid.cells) if cell is not None]
 
 
 async def _drawn(media: Media, active: Sequence[Version], titles: dict[str, str], *, total: int, width: int) -> RenderableType:
@@ -282,7 +303,8 @@ def _line(media: Media, video: Video) -> str:
         return f"{video.id}  {video.state if newest is None else newest.state}  {video.title}"
     account = f"{', '.join(result.get('qualities', ())) or 'sound'}; {length(result.get('seconds', 0))}"
     if result.get("chunks"):
-        account += f", {counted(result['chunks'], 'chunk')} ({result['redone']} done again, {result['reused']} reused)"
+        account += f", {counted(result['chunks'], 'chunk')} ({result['redone']} redone)"
+        account += f", {counted(result['encodes'], 'encode')} ({result['reused']} reused)"
     if result.get("frames"):
         account += f", {counted(result['frames'], 'frame')}"
     return f"{video.id}  ready  {video.title}: {account}, {size(result.get('bytes', 0))}\n  {where}"

@@ -16,9 +16,13 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     killed: str | None
     """The worker that was killed; `None`: all was over before one could be."""
     chunks: int
+    """Of the film."""
     done: int
+    """Chunks that are there in every quality."""
     redone: int
-    """Encodes that took more than one attempt; each makes a chunk in all qualities."""
+    """Chunks that were begun more than once."""
+    encodes: int
+    """Each chunk in each quality."""
     source_frames: int
     frames: Mapping[str, int]
     """Frames that come out when each quality is decoded."""

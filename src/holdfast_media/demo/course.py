@@ -14,6 +14,7 @@ from holdfast_media.demo.crew import Crew
 from holdfast_media.demo.place import (
     CHUNK,
     LADDER,
+    LEASE,
     RATE,
     SECONDS,
     SEGMENT,
@@ -174,7 +175,9 @@ class Course:
         self._kill = Kill(cell.worker, after.percent, None if lost is None else lost.job_id)
         where = "between two chunks" if lost is None else "in the midst of a chunk"
         done = after.count(CellState.DONE)
-        self._tell(f"at {after.percent:.0f} %: kill -9 {cell.worker}, {where}; {done} of {len(after.cells)} chunks are done")
+        self._tell(f"at {after.percent:.0f} %: kill -9 {cell.worker}, {where}; {done} of {len(after.cells)} encodes are done")
+        if lost is not None:
+            self._tell(f"waiting up to {LEASE:g} s for its lease to lapse: then another worker may have that chunk")
 
     def _look_after(self, grid: Grid, kill: Kill) -> None:
         """Tell when the chunk that a kill cost turns amber, and when another worker has it."""
@@ -186,7 +189,7 @@ class Course:
             self._tell(f"{kill.worker} is silent: the cell of its chunk is amber until another worker has it")
         if cell.attempt > 1 and cell.worker not in (None, kill.worker):
             kill.taken_over, kill.by = time.monotonic() - kill.at, cell.worker
-            self._tell(f"{cell.worker} has taken that chunk over, {kill.taken_over:.1f} s later; no finished one is redone")
+            self._tell(f"{cell.worker} has taken that chunk over, {kill.taken_over:.1f} s later; nothing finished is redone")
 
     async def _account(self, media: Media, version: Version, source: int, seconds: int) -> Account:
         grid = await media.grid(version)
@@ -204,9 +207,10 @@ class Course:
             video=version.video_id,
             seconds=round(time.monotonic() - self._began, 1),
             killed=None if kill is None else kill.worker,
-            chunks=len(grid.cells),
-            done=grid.count(CellState.DONE, CellState.REDONE),
+            chunks=len(grid.columns),
+            done=sum(all(cell.state in (CellState.DONE, CellState.REDONE) for cell in chunk) for chunk in grid.columns),
             redone=grid.redone,
+            encodes=len(grid.cells),
             source_frames=source,
             frames=frames,
             killed_at=None if kill is None else round(kill.percent, 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +33,7 @@ class CellState(StrEnum):
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One job."""
+    """One job: where it encodes, one chunk in one quality."""
 
     job_id: str
     state: CellState
@@ -43,8 +44,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Its worker has been silent for too long, or an attempt before has failed, as by a worker's death: another takes over."""
     reused: bool = False
     """Nothing had to be done: what it would have made was there."""
-    along: bool = False
-    """Done by the job of another quality, which encoded all of them at once."""
+    heard_at: datetime | None = None
+    """When its worker was last heard of, while it runs."""
+    held_until: datetime | None = None
+    """When another worker may have it, unless that one is heard of again."""
     message: str = ""
     gone: bool = False
     """Its job is not in the store any more: pruned, or deleted."""
@@ -81,23 +84,28 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The chunks of all qualities."""
+        """The encodes: each chunk in each quality."""
         return tuple(cell for row in self.rows for cell in row.cells)
 
     @property
     def percent(self) -> float:
-        """How much of the work is done; chunks are nearly all of it."""
+        """How much of the work is done; encodes are nearly all of it."""
         cells = self.cells or tuple(cell for cell in (self.audio,) if cell is not None)
         return sum(cell.percent for cell in cells) / len(cells) if cells else 0.0
 
     def count(self, *states: CellState) -> int:
-        """Return how many chunks stand in one of these states."""
+        """Return how many encodes stand in one of these states."""
         return sum(cell.state in states for cell in self.cells)
 
     @property
+    def columns(self) -> tuple[tuple[Cell, ...], ...]:
+        """The chunks of the film, each in all qualities that are made."""
+        return tuple(zip(*(row.cells for row in self.rows), strict=True))
+
+    @property
     def redone(self) -> int:
-        """How many encodes were begun again: one that makes a chunk in all qualities is one, though each cell shows it."""
-        return sum(cell.state is CellState.REDONE and not cell.along for cell in self.cells)
+        """How many chunks were begun again, in whichever quality: one for a killed worker, however many it made at once."""
+        return sum(any(cell.state is CellState.REDONE for cell in column) for column in self.columns)
 
 
 MOST_KEPT: Final = 64
@@ -188,7 +196,6 @@ def _kept(cells: Iterable[tuple[str, Cell]]) -> dict[str, Cell]:
 class _Result(msgspec.Struct, frozen=True):
     reused: bool = False
     begun: int | None = None
-    made_along: bool = False
 
 
 def _cell(job_id: str, view: JobView | None) -> Cell:
@@ -210,7 +217,8 @@ def _cell(job_id: str, view: JobView | None) -> Cell:
         worker=view.worker_name,
         lost=view.lapsed or (view.failures > 0 and view.state is not State.SUCCEEDED),
         reused=result.reused,
-        along=result.made_along,
+        heard_at=view.heartbeat_at,
+        held_until=view.expires_at,
         message=error or view.message,
     )
 

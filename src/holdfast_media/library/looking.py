@@ -11,6 +11,7 @@ from holdfast import Action, State, connect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from holdfast import Holdfast, JobView
 
@@ -31,6 +32,12 @@ class Looking:
         store = await self._store()
         views: list[JobView | None] = await store.get([UUID(one) for one in ids])
         return views
+
+    async def now(self) -> datetime:
+        """Return the time by the clock that the store goes by."""
+        store = await self._store()
+        now: datetime = await store.now()
+        return now
 
     async def cancel(self, ids: Sequence[str], reason: str, *, by: str = "") -> None:
         """Cancel those that have not ended, in this order; running ones are asked to stop."""

@@ -55,7 +55,6 @@ def encode(context: Context, work: EncodeWork, before: EncodeResult | None = Non
             sha256=found.sha256 or "",
             encoder=read_note(context, work.note, found),
             reused=not was_made,
-            made_along=was_made,
             begun=_times(context, times),
             along=along,
         )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CANCELED = "CANCELED"
 TRANSCRIBE = "transcribe"
 BAD_OUTPUT = frozenset({OUTPUT_EMPTY, OUTPUT_MISMATCH})
-SOUND_LOST = (OUTPUT_MISMATCH, "it was packaged, and is missing or damaged now. See to the storage, and retry: it is made again")
+SOUND_LOST = (OUTPUT_MISMATCH, "it was packaged, and is missing or damaged now. See to the storage, and retry: it is made anew")
 
 
 def finalize(
@@ -65,7 +65,7 @@ def _missing(
     """Return why each quality that is not ready is not, by its name; `audio` and `transcribe` are among the names.
 
     A package whose chunk failed says that something before it failed: what people want to know is why that did. Of the sound
-    counts what is there, for the library has no row of it: it may be lost since its job was done, or be whole though that failed.
+    counts what is there, for the library has no row of it: it may be lost since its job was done, or whole though that failed.
     """
     jobs = version.jobs
     ids = [one for one in jobs.waiting_first if one != jobs.finalize]
@@ -200,9 +200,10 @@ def _result(version: Version, version_plan: VersionPlan, missing: dict[str, tupl
         seconds=verdict.seconds,
         bytes=verdict.bytes,
         segments=verdict.segments,
-        chunks=sum(one.get("chunks", 0) for one in results),
+        chunks=max((one.get("chunks", 0) for one in results), default=0),
+        redone=len({number for one in results for number in one.get("redone", ())}),
+        encodes=sum(one.get("chunks", 0) for one in results),
         reused=sum(one.get("reused", 0) for one in results),
-        redone=sum(one.get("redone", 0) for one in results),
         qualities=tuple(one.name for one in version.qualities if one.name not in missing),
         failed=tuple(missing),
         captions=version_plan.captions_before

@@ -60,7 +60,7 @@ def package(
                 encoder="+".join(encoders),
                 chunks=len(chunks),
                 reused=sum(one.reused for one in chunks),
-                redone=sum(one.begun > 1 and not one.reused and not one.made_along for one in chunks),
+                redone=tuple(number for number, one in enumerate(chunks) if one.begun > 1 and not one.reused),
             )
             with context.transaction() as (tx, on):
                 if context.do(moves.quality_ready(on, version_id, name, msgspec.to_builtins(result))) is None:

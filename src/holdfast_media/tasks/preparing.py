@@ -367,7 +367,7 @@ def taken_result(one: Taken) -> dict[str, Any]:
         "encoder": one.encoder,
         "chunks": 0,
         "reused": 0,
-        "redone": 0,
+        "redone": (),
         "taken": True,
     }
 

@@ -120,8 +120,6 @@ class EncodeResult(msgspec.Struct, frozen=True, kw_only=True):
     """How often ffmpeg was begun for it: all but the last time in vain. Attempts that came to nothing before do not count."""
     along: tuple[str, ...] = ()
     """The keys of twins that were encoded along with it."""
-    made_along: bool = False
-    """Whether it is such a twin: the encode that made it is that of another job, which accounts for it."""
 
 
 class AudioWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,8 +153,8 @@ class PackageResult(msgspec.Struct, frozen=True, kw_only=True):
     """What encoded it; several are joined by `+`."""
     chunks: int
     reused: int
-    redone: int
-    """Encodes that were begun more than once; what was made along with another quality counts there."""
+    redone: tuple[int, ...]
+    """The numbers of the chunks whose encode was begun more than once."""
 
 
 class FinalResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,8 +171,13 @@ class FinalResult(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     segments: int = 0
     chunks: int = 0
-    reused: int = 0
+    """Of the film."""
     redone: int = 0
+    """Chunks that were begun more than once, in whichever quality."""
+    encodes: int = 0
+    """Each chunk in each quality that was made."""
+    reused: int = 0
+    """Encodes that were there already."""
     qualities: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     """Optional qualities that did not come about."""

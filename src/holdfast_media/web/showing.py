@@ -107,7 +107,7 @@ class ShownGrid:
     stages: tuple[tuple[str, ShownCell], ...]
     rows: tuple[ShownRow, ...]
     legend: tuple[tuple[str, str, str, str, int], ...]
-    """Word, class, icon, meaning, and how many chunks it is."""
+    """Word, class, icon, meaning, and how many encodes it is."""
     chunks: int
     instead: str
     """What is said where there are no rows."""

@@ -112,5 +112,5 @@ def test_whoever_reads_from_a_pipe_is_told_now_and_then_how_far_it_is(
     done = cli("transcode", "film.mp4", "--ladder", two.name)
     assert done.code == 0
     assert "processing  " in done.err
-    assert "/2 chunks (120p " in done.err
+    assert "/2 encodes (120p " in done.err
     assert "processing" not in done.out  # which is for the result

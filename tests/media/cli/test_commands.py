@@ -32,7 +32,7 @@ def test_a_file_is_transcoded_shown_and_found_done_the_second_time(cli: Callable
     words = ("transcode", "film.mp4", "--ladder", "small.toml", "--chunk-seconds", "2")
     done = cli(*words)
     assert done.code == 0, done.err
-    assert "ready  film: 90p; 0:04, 2 chunks (0 done again, 0 reused), 40 frames" in done.out
+    assert "ready  film: 90p; 0:04, 2 chunks (0 redone), 2 encodes (0 reused), 40 frames" in done.out
     master = Path(done.out.splitlines()[1].strip().removeprefix("file://"))
     assert len(frames(master)) == 40
     listed = cli("ls", "--json").json
@@ -87,7 +87,7 @@ def test_whoever_waits_for_room_on_the_disk_is_told(
     film(here / "film.mp4", seconds=2, sound=False)
     free = iter([1000])
     monkeypatch.setattr(context, "free_bytes", lambda _: next(free, 10**12))
-    monkeypatch.setattr(working, "ROOM_EVERY", 1)
+    monkeypatch.setattr(working, "WAITS_EVERY", 1)
     done = cli("transcode", "film.mp4", "--ladder", "small.toml")
     assert done.code == 0, done.err
     assert "waiting: DISK_FULL: 0 MB are free in the scratch folder" in done.err
@@ -152,6 +152,6 @@ def test_ctrl_c_drains_and_the_same_command_goes_on(here: Path) -> None:
     assert again.returncode == 0, again.stderr
     video = msgspec.json.decode(again.stdout)[0]
     result = video["versions"][0]["result"]
-    assert (result["frames"], result["chunks"]) == (120, 6)
+    assert (result["frames"], result["chunks"], result["encodes"]) == (120, 6, 6)
     assert result["redone"] == 0  # what was running was finished before it ended
     assert video["versions"][0]["number"] == 1

@@ -108,21 +108,21 @@ async def test_the_grid_is_seen_from_elsewhere_and_fills(
 
     assert await asked() == (0, "", "nothing is being made\n")
     async with making(world, monkeypatch) as (video, held):
-        assert await asked(once=True) == (0, f"{video.id}  processing  1/2 chunks (90p 1/2)  Otters\n", "")
+        assert await asked(once=True) == (0, f"{video.id}  processing  1/2 encodes (90p 1/2)  Otters\n", "")
         watching = Watching(video.id[:18], "--url", world.url, "--out", str(world.folder / "media"))
         await watching.begin()
         try:
-            await watching.until(r"Otters  6\d %  1/2 chunks.*90p.*█[^·]*[▂▃].*its worker died")
+            await watching.until(r"Otters  6\d %  1/2 encodes.*90p.*█[^·]*[▂▃].*its worker died")
             held.gate.set()
             await watching.until(rf"{video.id}  ready")
         finally:
             held.gate.set()
             code = await watching.end()
     assert code == 0, watching.text
-    last = watching.text.rpartition("Otters  100 %  2/2 chunks")[2]
-    assert re.search(r"90p.*█.*█.*plays.*ready  2/2 chunks \(90p 2/2\)  Otters", last, re.DOTALL), watching.text
+    last = watching.text.rpartition("Otters  100 %  2/2 encodes")[2]
+    assert re.search(r"90p.*█.*█.*plays.*ready  2/2 encodes \(90p 2/2\)  Otters", last, re.DOTALL), watching.text
     told = await asked(video.id)
-    assert told == (0, f"{video.id}  ready  2/2 chunks (90p 2/2)  Otters\n", "")
+    assert told == (0, f"{video.id}  ready  2/2 encodes (90p 2/2)  Otters\n", "")
 
 
 async def test_a_title_that_fails_ends_the_watching_and_says_why(

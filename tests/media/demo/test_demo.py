@@ -37,6 +37,7 @@ def test_a_killed_worker_costs_one_chunk_and_no_frame(tmp_path: Path) -> None:
     assert account["killed_at"] >= 40
     assert {account["killed"], account["taken_over_by"]} == {"ada", "bob"}
     assert (account["redone"], account["lost"]) == (1, 0)
+    assert account["encodes"] == 3 * account["chunks"]
     frames = account["source_frames"]
     assert 12 * 30 <= frames <= 40 * 30
     assert account["frames"] == {"360p": frames, "240p": frames, "144p": frames}
@@ -55,9 +56,10 @@ def test_the_account_is_told_whole() -> None:
         video="0123",
         seconds=41.2,
         killed="ada",
-        chunks=30,
-        done=30,
+        chunks=10,
+        done=10,
         redone=1,
+        encodes=20,
         source_frames=1200,
         frames={"360p": 1200, "240p": 1200},
         killed_at=40.2,
@@ -65,7 +67,8 @@ def test_the_account_is_told_whole() -> None:
         taken_over_by="bob",
     )
     assert verdict(account).splitlines() == [
-        "30 chunks, 1 redone, 0 lost, frames 1200/1200",
+        "10 chunks, 1 redone, 0 lost, frames 1200/1200",
+        "each chunk in 2 qualities: 20 encodes",
         "ada was killed in the midst of a chunk; bob took it over 4.5 s later",
         "decoded: 360p 1200, 240p 1200 of 1200 frames",
         "it adds up, in 41.2 s",
@@ -83,7 +86,9 @@ def test_on_a_terminal_the_grid_says_who_is_at_what_and_stays_at_the_end() -> No
         assert "ada  ✗ killed" in seen
         assert "bob  360p, chunk 4 of 5" in seen
         screen.show(grid(5, waiting=0), "ada")
-        screen.hear(Account(video="v", seconds=9, killed="ada", chunks=5, done=5, redone=1, source_frames=9, frames={"a": 9}))
+        screen.hear(
+            Account(video="v", seconds=9, killed="ada", chunks=5, done=5, redone=1, encodes=5, source_frames=9, frames={"a": 9})
+        )
     end = console.file.getvalue().rpartition("The demonstration")[2]  # type: ignore[attr-defined]
     assert "360p █████ 100 %" in end
     assert "5 chunks, 1 redone, 0 lost, frames 9/9" in end
@@ -113,7 +118,9 @@ def test_a_worker_is_killed_at_two_fifths_whatever_its_encoder_has_told_so_far()
 def test_it_says_where_the_result_is_and_leaves_it_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_URL", raising=False)
-    account = Account(video="0123", seconds=1, killed="ada", chunks=1, done=1, redone=0, source_frames=1, frames={"360p": 1})
+    account = Account(
+        video="0123", seconds=1, killed="ada", chunks=1, done=1, redone=0, encodes=1, source_frames=1, frames={"360p": 1}
+    )
     place = Place(tmp_path / "a place")
     said = where_to_watch(place, account)
     assert f"media serve --storage '{tmp_path}/a place/media' --workers 0 --open" in said

@@ -91,7 +91,7 @@ async def test_what_a_remote_worker_calls_done_counts_only_when_it_is_there(
     assert done.count(done[0]) == 2
     assert video.newest is not None
     assert video.newest.result is not None
-    assert (video.newest.result["chunks"], video.newest.result["redone"]) == (6, 1)
+    assert (video.newest.result["encodes"], video.newest.result["redone"]) == (6, 1)
     assert {cell.worker for cell in (await studio.media.grid(video.newest)).cells} == {"far"}
     assert len(frames(studio.master(video))) == 60
     await studio.close()

@@ -35,8 +35,8 @@ async def test_a_chunk_is_decoded_once_for_all_qualities(together: Studio, monke
     assert encoder.calls == [(("180p", "90p"), number) for number in range(3)]
     assert video.newest is not None
     assert video.newest.result is not None
-    counts = {name: video.newest.result[name] for name in ("chunks", "reused", "redone", "frames")}
-    assert counts == {"chunks": 6, "reused": 0, "redone": 0, "frames": 60}
+    counts = {name: video.newest.result[name] for name in ("chunks", "encodes", "reused", "redone", "frames")}
+    assert counts == {"chunks": 3, "encodes": 6, "reused": 0, "redone": 0, "frames": 60}
     for quality in video.newest.qualities:
         assert quality.result is not None
         assert quality.result["encoder"] == "libx264"
@@ -87,7 +87,7 @@ async def test_an_attempt_that_is_lost_counts_once_for_all_that_it_was_making(
     assert encoder.calls.count((("180p", "90p"), 1)) == 2
     assert video.newest is not None
     assert video.newest.result is not None
-    # one encode was begun again; the grid shows each quality that it made
+    # one chunk was begun again; the grid shows each quality of it
     assert (video.newest.result["redone"], video.newest.result["reused"]) == (1, 0)
     grid = await together.media.grid(video.newest)
     assert [[cell.state for cell in row.cells] for row in grid.rows] == [[CellState.DONE, CellState.REDONE, CellState.DONE]] * 2

@@ -39,7 +39,7 @@ async def test_a_film_is_transcoded_with_all_its_frames(
     newest = video.newest
     assert newest is not None
     assert newest.result is not None
-    assert (newest.state, newest.result["frames"], newest.result["chunks"]) == (VersionState.READY, 60, 6)
+    assert (newest.state, newest.result["frames"], newest.result["encodes"]) == (VersionState.READY, 60, 6)
     assert [(one.name, one.state) for one in newest.qualities] == [("180p", "ready"), ("90p", "ready")]
     assert newest.qualities[0].result is not None
     assert newest.qualities[0].result["encoder"] == "libx264"
@@ -287,7 +287,7 @@ async def test_an_encode_that_stands_still_is_killed_and_tried_again(tmp_path: P
     assert len(frames(studio.master(video))) == 40
     assert video.newest is not None
     assert video.newest.result is not None
-    assert (video.newest.result["chunks"], video.newest.result["redone"]) == (4, 1)
+    assert (video.newest.result["encodes"], video.newest.result["redone"]) == (4, 1)
     failed = []
     for one in (each for ids in video.newest.jobs.encode.values() for each in ids):
         failed += [attempt.error.code for attempt in (await studio.app.job(one).report()).attempts if attempt.error]
@@ -344,7 +344,7 @@ async def test_what_has_waited_for_room_is_neither_lost_nor_done_again(
     assert next(free, None) is None
     assert video.newest is not None
     assert video.newest.result is not None
-    assert (video.state, video.newest.result["chunks"], video.newest.result["redone"]) == (VideoState.READY, 4, 0)
+    assert (video.state, video.newest.result["encodes"], video.newest.result["redone"]) == (VideoState.READY, 4, 0)
     assert {lost for _, lost in seen} == {False}
     grid = await studio.media.grid(video.newest)
     assert max(cell.attempt for cell in grid.cells) > 1
