@@ -295,6 +295,49 @@ def test_a_store_that_is_away_is_a_banner_over_the_page_as_it_was(stage: Stage) 
     stage.heard[:] = [text for text in stage.heard if "503" not in text]
 
 
+VISIBILITY = """
+    window.visibility = "%s";
+    Object.defineProperty(document, "hidden", { get: () => window.visibility === "hidden" });
+    Object.defineProperty(document, "visibilityState", { get: () => window.visibility });
+"""
+"""A page of a test is always seen; this one is when it says so."""
+TURN = "visibility => { window.visibility = visibility; document.dispatchEvent(new Event('visibilitychange')); }"
+CONNECTIONS = 6
+"""That a browser opens to a host: a page whose stream is open has one of them for itself."""
+
+
+def turning(stage: Stage, path: str, opened: str) -> Page:
+    """Open a page in the foreground or in the background."""
+    page = stage.context.new_page()
+    page.add_init_script(VISIBILITY % opened)
+    page.goto(f"{stage.url}{path}")
+    expect(page.locator(".empty")).to_be_visible()
+    return page
+
+
+@pytest.mark.parametrize("opened", ["visible", "hidden"])
+def test_pages_that_nobody_sees_leave_the_connections_to_those_that_are_seen(stage: Stage, opened: str) -> None:
+    path = f"/jobs?q=tag:opened-{opened}"
+    pages = []
+    for _ in range(CONNECTIONS + 2):
+        pages.append(turning(stage, path, opened))
+        if opened == "visible":
+            pages[-1].evaluate(TURN, "hidden")
+    for page in (stage.page(path), pages[0]):
+        page.evaluate(TURN, "visible")
+        job = stage.enqueue("orders.ship", 3, tags=[f"opened-{opened}"])
+        expect(page.locator(f"#job-{job} .state")).to_have_text("succeeded")
+
+
+def test_a_page_shows_what_has_happened_while_nobody_saw_it(stage: Stage) -> None:
+    page = turning(stage, "/jobs?q=tag:unseen", "visible")
+    page.evaluate(TURN, "hidden")
+    job = stage.enqueue("orders.ship", 4, tags=["unseen"])
+    stage.ended(job)
+    page.evaluate(TURN, "visible")
+    expect(page.locator(f"#job-{job} .state")).to_have_text("succeeded")
+
+
 # -- steering --------------------------------------------------------------------------------------------------------------
 
 

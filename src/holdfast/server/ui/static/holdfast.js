@@ -36,7 +36,12 @@
       summary.textContent = text;
     }
   });
-  live?.addEventListener("htmx:sse:after:connection", () => pauseButton?.classList.remove("lost"));
+  live?.addEventListener("htmx:sse:after:connection", () => {
+    pauseButton?.classList.remove("lost");
+    // A browser has six connections to a host, and a stream keeps one: htmx gives it back when the page is hidden, and connects
+    // again when it is seen. It is not told of a page that was hidden before: opened in the background, or while it connected.
+    if (document.hidden) setTimeout(() => document.dispatchEvent(new Event("visibilitychange")));
+  });
   for (const name of ["htmx:sse:error", "htmx:sse:close"]) live?.addEventListener(name, () => pauseButton?.classList.add("lost"));
 
   // A page that follows the end of its log stays there.
