@@ -17,7 +17,7 @@ from holdfast.store.port import PartState, WorkerState
 from holdfast.throttling import may_be_held, used_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from holdfast.core.limits import LimitName, LimitRule
@@ -311,6 +311,18 @@ def chosen(name: LimitName) -> str:
     option = "--scope" if name.kind is LimitKind.KEY else f"--{name.kind}"
     key = "" if name.key is None else f" --key {shlex.quote(name.key)}"
     return f"{option} {shlex.quote(name.name)}{key}"
+
+
+def longest_wait(stats: Stats, queues: Iterable[QueueView], workers: Iterable[WorkerView]) -> tuple[str, float] | None:
+    """Return the queue whose oldest ready job has waited longest, and the seconds; `None`: no job waits for a worker.
+
+    What waits for a person does not count: queues that are paused, and those in which all that is ready is completed from outside.
+    """
+    paused = {queue.name for queue in queues if queue.paused_at is not None}
+    outside = {task for worker in workers for task in _info(worker).outside}
+    for_workers = {row.queue for row in stats.tasks if row.counts.get(State.READY, 0) and row.task not in outside}
+    waits = [(queue, age) for queue, age in stats.oldest_waiting.items() if queue in for_workers - paused]
+    return max(waits, key=lambda wait: wait[1], default=None)
 
 
 # --- who would run it ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from holdfast.config import OWN_FILE, SHARED_FILE, load
 from holdfast.core.spans import span
 from holdfast.core.states import WAITING
 from holdfast.errors import BadSetting, HoldfastError, SchemaError
-from holdfast.explaining import GONE, SILENT, serves_queue, serves_task
+from holdfast.explaining import GONE, SILENT, longest_wait, serves_queue, serves_task
 from holdfast.store.port import Store, WorkerState, WorkerView
 
 OLDEST_PYTHON = (3, 11)
@@ -199,11 +199,10 @@ async def _queues(store: Store) -> list[Check]:
         for queue in queues
         if queue.paused_at is not None
     ]
-    waiting = [queue for queue in queues if queue.oldest_waiting is not None and queue.paused_at is None]
-    slowest = max(waiting, key=lambda queue: queue.oldest_waiting or 0.0, default=None)
-    if slowest is not None and (slowest.oldest_waiting or 0.0) >= LONG_WAIT:
-        text = f"the oldest job in {slowest.name!r} has waited for {span(slowest.oldest_waiting)}"
-        fix = f"see why: holdfast jobs ls state:ready queue:{slowest.name}, then holdfast jobs why ID"
+    longest = longest_wait(await store.stats(), queues, await store.workers())
+    if longest is not None and longest[1] >= LONG_WAIT:
+        text = f"the oldest job in {longest[0]!r} has waited for {span(longest[1])}"
+        fix = f"see why: holdfast jobs ls state:ready queue:{longest[0]}, then holdfast jobs why ID"
         checks.append(Check(name="waiting", level=WARN, text=text, fix=fix))
     return checks or [Check(name="queues", level=OK, text=f"{len(queues)} known, none paused, none waits for long")]
 

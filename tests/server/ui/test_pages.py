@@ -380,6 +380,28 @@ def test_what_is_not_there_is_said_so(place: Place) -> None:
     assert "it never was, or it was deleted or pruned" in answer.text
 
 
+def oldest_on(page: str) -> str:
+    """Return what the overview says of the job that has waited longest."""
+    found = re.search(r"<dt>Oldest waiting</dt>(.*?)</div>", page, re.DOTALL)
+    assert found is not None
+    return " ".join(re.sub(r"<[^>]+>", " ", found[1]).split())
+
+
+def test_what_waits_for_people_is_not_what_has_waited_longest(place: Place) -> None:
+    about = json.dumps({"tasks": ["mail.send"], "outside": ["invoice.approve"]})
+    place.do(place.store.register(Worker(id=WORLD.job_id(), name="w-1", info=about)))
+    assert oldest_on(place.client.get("/").text) == "– nothing waits"
+    enqueue(place, new("invoice.approve", queue="people"), new(queue="held"), new(queue="later", delay=7200.0))
+    place.do(place.store.pause("held", by="ada"))
+    place.do(place.store.rewind(3600.0))
+    assert oldest_on(place.client.get("/").text) == "– what is ready waits for people"
+    enqueue(place, new(queue="mail"))
+    place.do(place.store.rewind(30.0))
+    assert re.fullmatch(r"\d+s in mail", oldest_on(place.client.get("/").text))
+    place.do(place.store.resume("held"))
+    assert oldest_on(place.client.get("/").text) == "1h in held"
+
+
 def test_stalled_leases_are_counted_however_many_jobs_were_claimed_since(place: Place) -> None:
     async def claim(count: int) -> list[UUID]:
         worker = Worker(id=WORLD.job_id(), name="w-1", slots=count)

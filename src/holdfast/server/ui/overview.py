@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.states import Event, State
+from holdfast.explaining import longest_wait
 from holdfast.server.principal import Right
 from holdfast.server.ui import charts, shown
 from holdfast.store.port import Stats, WorkerState
@@ -49,10 +50,10 @@ async def overview(visit: Visit) -> Response:
     store = visit.store
     now, stats = await store.now(), scoped(visit, await store.stats())
     window = charts.WINDOWS.get(visit.request.query_params.get("window", ""), charts.WINDOWS[charts.DEFAULT_WINDOW])
-    workers = [view for view in await store.workers() if view.state is not WorkerState.OFFLINE and not view.manages]
+    everyone, queues = await store.workers(), await store.queues()
+    workers = [view for view in everyone if view.state is not WorkerState.OFFLINE and not view.manages]
     running = await store.running(limit=SHOWN_RUNNING, queues=visit.who.queues)
     failing, more_failing = await groups(visit, now)
-    oldest = max(stats.oldest_waiting.items(), key=lambda item: item[1], default=(None, None))
     return visit.render(
         "overview.html",
         title="Overview",
@@ -60,7 +61,7 @@ async def overview(visit: Visit) -> Response:
         now=now,
         stats=stats,
         states=list(State),
-        oldest=oldest,
+        oldest=longest_wait(stats, queues, everyone),
         slots=sum(view.worker.slots for view in workers),
         taken=sum(view.running for view in workers),
         workers=workers,
@@ -73,7 +74,7 @@ async def overview(visit: Visit) -> Response:
         looked_at=FAILURES,
         running=running.jobs,
         lapsed=running.lapsed,
-        paused=[queue for queue in await store.queues() if queue.paused_at and visit.may(Right.LOOK, queue.name)],
+        paused=[queue for queue in queues if queue.paused_at and visit.may(Right.LOOK, queue.name)],
     )
 
 
