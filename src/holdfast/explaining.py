@@ -316,7 +316,7 @@ def chosen(name: LimitName) -> str:
 def longest_wait(stats: Stats, queues: Iterable[QueueView], workers: Iterable[WorkerView]) -> tuple[str, float] | None:
     """Return the queue whose oldest ready job has waited longest, and the seconds; `None`: no job waits for a worker.
 
-    What waits for a person does not count: queues that are paused, and those in which all that is ready is completed from outside.
+    What waits for a person does not count: queues that are paused, and those where all that is ready is completed from outside.
     """
     paused = {queue.name for queue in queues if queue.paused_at is not None}
     outside = {task for worker in workers for task in _info(worker).outside}

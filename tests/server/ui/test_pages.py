@@ -390,11 +390,11 @@ def oldest_on(page: str) -> str:
 def test_what_waits_for_people_is_not_what_has_waited_longest(place: Place) -> None:
     about = json.dumps({"tasks": ["mail.send"], "outside": ["invoice.approve"]})
     place.do(place.store.register(Worker(id=WORLD.job_id(), name="w-1", info=about)))
-    assert oldest_on(place.client.get("/").text) == "– nothing waits"
+    assert oldest_on(place.client.get("/").text) == f"{NOTHING} nothing waits"
     enqueue(place, new("invoice.approve", queue="people"), new(queue="held"), new(queue="later", delay=7200.0))
     place.do(place.store.pause("held", by="ada"))
     place.do(place.store.rewind(3600.0))
-    assert oldest_on(place.client.get("/").text) == "– what is ready waits for people"
+    assert oldest_on(place.client.get("/").text) == f"{NOTHING} what is ready waits for people"
     enqueue(place, new(queue="mail"))
     place.do(place.store.rewind(30.0))
     assert re.fullmatch(r"\d+s in mail", oldest_on(place.client.get("/").text))
