@@ -73,7 +73,7 @@ async def test_leases_that_lapse_in_an_outage_are_not_reaped_before_their_holder
     reaps: list[Any] = []
     away = True
 
-    @app.task(lease=1.5)
+    @app.task(lease=3)
     async def work(*, job: Job) -> None:
         runs.append(job.attempt)
         await asyncio.sleep(3600 if job.attempt == 1 else 0)
@@ -95,7 +95,7 @@ async def test_leases_that_lapse_in_an_outage_are_not_reaped_before_their_holder
         await until(lambda: runs)
         for name in ("claim", "extend", "promote", "reap", "beat", "drop_overdue", "unblock", "settle"):
             monkeypatch.setattr(MemoryStore, name, gone(name, getattr(MemoryStore, name)))
-        await asyncio.sleep(2.5)  # the outage itself: longer than the lease
+        await asyncio.sleep(4)  # the outage itself: longer than the lease
         away = False
         await handle.result(timeout=WAIT)
     view = await handle.view()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Group
@@ -10,12 +11,14 @@ from rich.text import Text
 
 from holdfast_media.cli.common import counted, harmless
 from holdfast_media.library.grid import CellState
+from holdfast_media.library.remaining import in_words, remaining
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
 
+    from holdfast_media.library import Version
     from holdfast_media.library.grid import Cell, Grid, Row
 
 FILLING: Final = "▁▂▃▄▅▆▇█"
@@ -41,9 +44,12 @@ ORDER: Final = (
 LEGEND: Final = "· waiting  ▄ running  █ done  "
 
 
-def drawn(title: str, grid: Grid, *, width: int) -> RenderableType:
-    """Return the view of one video."""
-    lines: list[RenderableType] = [Text(f"{harmless(title)}  {grid.percent:.0f} %  {_encodes(grid)}", style="bold")]
+def drawn(title: str, grid: Grid, *, width: int, version: Version | None = None) -> RenderableType:
+    """Return the view of one video; of which `version` it is says how long it will take yet."""
+    head = Text(f"{harmless(title)}  {grid.percent:.0f} %  {_encodes(grid)}", style="bold")
+    if version is not None and (left := _left(grid, version)):
+        head.append(f"  {left}", style="not bold dim")
+    lines: list[RenderableType] = [head]
     if not grid.rows:
         lines.append(Text(f"  {_doing(grid)}", style="dim"))
         return Group(*lines)
@@ -78,6 +84,12 @@ def account(grid: Grid) -> str:
         for row in grid.rows
     ]
     return f"{_encodes(grid)} ({', '.join(rows)})" if rows else _encodes(grid) or _doing(grid)
+
+
+def _left(grid: Grid, version: Version) -> str:
+    """Return in what time all chunks of a version will be done, in words; empty: nobody can say."""
+    seconds = remaining(grid, version, datetime.now(UTC)) if version.active else None
+    return "" if seconds is None else in_words(seconds)
 
 
 def _encodes(grid: Grid) -> str:

@@ -90,7 +90,7 @@ def show(video: str, /, *, common: Common = COMMON) -> int:
             from holdfast_media.cli import gridview  # noqa: PLC0415  as above
 
             console = Console(highlight=False)
-            console.print(gridview.drawn(found.title, await media.grid(newest), width=console.width))
+            console.print(gridview.drawn(found.title, await media.grid(newest), width=console.width, version=newest))
         return OK
 
     return run(common, work)

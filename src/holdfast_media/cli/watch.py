@@ -135,7 +135,7 @@ class _Picture:
 
         working = [one for one in active if one.state is VersionState.PROCESSING] or list(active)
         parts: list[RenderableType] = [
-            gridview.drawn(await self._titles.of(one), await self._media.grid(one), width=self._live.console.width)
+            gridview.drawn(await self._titles.of(one), await self._media.grid(one), width=self._live.console.width, version=one)
             for one in working[:DRAWN]
         ]
         if self._total > 1:
@@ -209,7 +209,7 @@ async def _print(media: Media, video: Video, common: Common, *, shows: bool) -> 
         from holdfast_media.cli import gridview  # noqa: PLC0415  as above
 
         console = Console(highlight=False)
-        console.print(gridview.drawn(video.title, grid, width=console.width))
+        console.print(gridview.drawn(video.title, grid, width=console.width, version=newest))
         if shows and newest.active:
             console.print(gridview.legend())
     print(_line(video.id, video.title, grid))

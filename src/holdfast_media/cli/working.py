@@ -224,7 +224,7 @@ async def _drawn(media: Media, active: Sequence[Version], titles: dict[str, str]
     from holdfast_media.cli import gridview  # noqa: PLC0415  as above
 
     parts: list[RenderableType] = [
-        gridview.drawn(await _title(media, version, titles), await media.grid(version), width=width)
+        gridview.drawn(await _title(media, version, titles), await media.grid(version), width=width, version=version)
         for version in _worked_on(active)
     ]
     if total > 1:

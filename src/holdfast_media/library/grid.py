@@ -51,6 +51,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     gone: bool = False
     """Its job is not in the store any more: pruned, or deleted."""
+    claimed_at: datetime | None = None
+    """When its last attempt began."""
+    finished_at: datetime | None = None
 
     @property
     def ended(self) -> bool:
@@ -81,6 +84,8 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     prepare: Cell | None = None
     audio: Cell | None = None
     finalize: Cell | None = None
+    together: bool = False
+    """Whether the chunks of the first quality are encoded in all qualities at once."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -133,6 +138,7 @@ class Grids:
         return Grid(
             version_id=version.id,
             state=version.state,
+            together=jobs.together,
             prepare=cells[jobs.prepare],
             audio=None if jobs.audio is None else cells[jobs.audio],
             finalize=None if jobs.finalize is None else cells[jobs.finalize],
@@ -219,6 +225,9 @@ def _cell(job_id: str, view: JobView | None) -> Cell:
         reused=result.reused,
         heard_at=view.heartbeat_at,
         held_until=view.expires_at,
+        along=result.made_along,
+        claimed_at=view.claimed_at,
+        finished_at=view.finished_at,
         message=error or view.message,
     )
 

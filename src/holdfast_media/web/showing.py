@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast_media.library import QualityState, VersionState
 from holdfast_media.library.grid import CellState
+from holdfast_media.library.remaining import in_words, remaining
 from holdfast_media.tasks import layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from holdfast_media.library import Version, Video
     from holdfast_media.library.grid import Cell, Grid, Row
@@ -113,6 +115,8 @@ class ShownGrid:
     """What is said where there are no rows."""
     stretch: Stretch | None = None
     """What is shown of the chunks; `None`: all of them."""
+    left: str = ""
+    """In what time all chunks will be done, as far as can be said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ class Stretch:
         return self.last + 1 if self.last < self.of else 0
 
 
-def shown_grid(grid: Grid, version: Version, *, first: int = 0) -> ShownGrid:
+def shown_grid(grid: Grid, version: Version, *, first: int = 0, now: datetime) -> ShownGrid:
     """Return a grid as the page draws it; `first`: a stretch of a long film from this chunk on, each by itself."""
     times = _times(version)
     chunks = max((len(row.cells) for row in grid.rows), default=0)
@@ -153,6 +157,7 @@ def shown_grid(grid: Grid, version: Version, *, first: int = 0) -> ShownGrid:
     )
     counts = Counter(_word(cell) for row in grid.rows for cell in row.cells)
     stages = (("Look at the source", grid.prepare), ("Sound", grid.audio), ("Check and publish", grid.finalize))
+    seconds = remaining(grid, version, now) if version.active else None
     return ShownGrid(
         percent=100.0 if grid.state in (VersionState.READY, VersionState.REPLACED) else min(grid.percent, 99.0),
         stages=tuple((name, shown_cell(cell, name)) for name, cell in stages if cell is not None),
@@ -161,6 +166,7 @@ def shown_grid(grid: Grid, version: Version, *, first: int = 0) -> ShownGrid:
         chunks=sum(counts.values()),
         instead="" if rows else _instead(version),
         stretch=stretch,
+        left="" if seconds is None else in_words(seconds),
     )
 
 

@@ -72,13 +72,16 @@ class Titles:
         """Show a title: the player, the grid of a version, and the versions there are."""
         video = await video_of(visit, self._media)
         version = _chosen(visit, video)
-        grid = None if version is None else showing.shown_grid(await self._media.grid(version), version, first=_first(visit))
+        now = datetime.now(UTC)
+        grid = None
+        if version is not None:
+            grid = showing.shown_grid(await self._media.grid(version), version, first=_first(visit), now=now)
         playing = showing.playing(video)
         return visit.render(
             "media/title.html",
             title=video.title,
             section="media",
-            now=datetime.now(UTC),
+            now=now,
             video=video,
             made=version,
             grid=grid,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
 
 from holdfast_media.cli import gridview
+from holdfast_media.library import Asked, JobIds, Version, VersionState
 from holdfast_media.library.grid import Cell, CellState, Grid, Row
 
 
@@ -56,6 +58,25 @@ def test_a_film_with_many_chunks_fits_the_terminal_and_shows_the_worst() -> None
 def test_before_there_is_a_plan_it_says_what_is_going_on() -> None:
     assert "waiting for a worker" in shown(Grid(version_id="v", state="pending", prepare=cell(CellState.WAITING)))
     assert "looking at the source" in shown(Grid(version_id="v", state="processing", prepare=cell(CellState.RUNNING)))
+
+
+def test_how_long_it_will_take_yet_is_said() -> None:
+    now = datetime.now(UTC)
+    runs = Cell(job_id="x", state=CellState.RUNNING, percent=50, claimed_at=now - timedelta(minutes=10))
+    made = Version(
+        id="v",
+        video_id="7",
+        number=1,
+        state=VersionState.PROCESSING,
+        asked=Asked(),
+        jobs=JobIds(prepare="p"),
+        created_at=now,
+        updated_at=now,
+    )
+    grid = Grid(version_id="v", state="processing", rows=(Row(name="720p", required=True, cells=(runs,)),))
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    console.print(gridview.drawn("A film", grid, width=80, version=made))
+    assert "A film  50 %  0/1 chunk  about 10 min left" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_sound_alone_says_how_far_it_is() -> None:

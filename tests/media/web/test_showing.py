@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -93,12 +93,19 @@ def test_a_grid_counts_every_chunk_and_is_whole_only_when_it_is_published() -> N
         Cell(job_id="2", state=CellState.RUNNING, percent=99.9, attempt=1),
     )
     row = Row(name="720p", required=True, cells=(done, runs))
-    grid = shown_grid(Grid(version_id="1", state="processing", rows=(row,)), version(1, VersionState.PROCESSING))
+    grid = shown_grid(Grid(version_id="1", state="processing", rows=(row,)), version(1, VersionState.PROCESSING), now=NOW)
     assert (grid.percent, grid.chunks) == (99.0, 2)
     assert {word: count for word, _, _, _, count in grid.legend if count} == {"done": 1, "running": 1}
     assert [cell.tip.partition(":")[0] for cell in grid.rows[0].cells] == ["720p, chunk 1 (0", "720p, chunk 2 (1"]
     assert grid.rows[0].cells[1].tip.startswith("720p, chunk 2 (1:00 to 1:04): running")
-    assert shown_grid(Grid(version_id="1", state="ready", rows=(row,)), version(1, VersionState.READY)).percent == 100
+    assert shown_grid(Grid(version_id="1", state="ready", rows=(row,)), version(1, VersionState.READY), now=NOW).percent == 100
+
+
+def test_a_version_that_is_being_made_says_how_long_it_will_take_yet() -> None:
+    runs = Cell(job_id="2", state=CellState.RUNNING, percent=50, claimed_at=NOW - timedelta(minutes=10))
+    grid = Grid(version_id="1", state="processing", rows=(Row(name="720p", required=True, cells=(runs, runs)),))
+    assert shown_grid(grid, version(1, VersionState.PROCESSING), now=NOW).left == "about 10 min left"
+    assert shown_grid(grid, version(1, VersionState.FAILED), now=NOW).left == ""
 
 
 def of_hours(chunks: int, *states: tuple[CellState, int]) -> Grid:
@@ -112,7 +119,7 @@ def test_chunks_of_a_long_film_that_stand_alike_are_one_cell() -> None:
     done, runs, waits = CellState.DONE, CellState.RUNNING, CellState.WAITING
     grid = of_hours(180, (done, 60), (CellState.REDONE, 1), (done, 1), (runs, 2), (waits, 116))
     making = version(1, VersionState.PROCESSING)
-    shown = shown_grid(grid, making)
+    shown = shown_grid(grid, making, now=NOW)
     (row,) = shown.rows
     assert [(cell.word, cell.first, cell.count, cell.share) for cell in row.cells] == [
         ("done", 1, 60, 3),
@@ -134,17 +141,17 @@ def test_chunks_of_a_long_film_that_stand_alike_are_one_cell() -> None:
 
 def test_a_stretch_of_a_long_film_is_shown_chunk_by_chunk() -> None:
     grid, making = of_hours(70, (CellState.DONE, 70)), version(1, VersionState.PROCESSING)
-    shown = shown_grid(grid, making, first=31)
+    shown = shown_grid(grid, making, first=31, now=NOW)
     assert [cell.tip.partition(":")[0] for cell in shown.rows[0].cells] == [f"720p, chunk {number}" for number in range(31, 61)]
     assert shown.stretch is not None
     assert (shown.stretch.earlier, shown.stretch.later) == (1, 61)
-    last = shown_grid(grid, making, first=61).stretch
+    last = shown_grid(grid, making, first=61, now=NOW).stretch
     assert last is not None
     assert (last.last, last.earlier, last.later) == (70, 31, 0)
     for beyond in (0, 71, 9_999_999):
-        assert shown_grid(grid, making, first=beyond).stretch is None
+        assert shown_grid(grid, making, first=beyond, now=NOW).stretch is None
     short = of_hours(30, (CellState.DONE, 30))
-    assert len(shown_grid(short, making, first=3).rows[0].cells) == 30, "a short film is shown whole"
+    assert len(shown_grid(short, making, first=3, now=NOW).rows[0].cells) == 30, "a short film is shown whole"
 
 
 def test_the_first_quality_that_is_there_plays_from_the_list_that_grows() -> None:
