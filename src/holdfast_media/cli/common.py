@@ -2,6 +2,7 @@
 
 import asyncio
 import getpass
+import math
 import os
 import re
 import shlex
@@ -258,7 +259,7 @@ def size(count: float) -> str:
 
 def length(seconds: float) -> str:
     """Return a length for people: 1:02:03."""
-    whole = round(seconds)
+    whole = math.floor(seconds + 0.5)  # as the player rounds
     hours, minutes = whole // 3600, whole // 60 % 60
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 

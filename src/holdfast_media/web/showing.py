@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
@@ -324,6 +325,6 @@ def size(count: float) -> str:
 
 def length(seconds: float) -> str:
     """Return a length for people: 1:02:03."""
-    whole = round(seconds)
+    whole = math.floor(seconds + 0.5)  # as the player rounds
     hours, minutes = whole // 3600, whole // 60 % 60
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

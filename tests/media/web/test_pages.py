@@ -21,7 +21,7 @@ from holdfast import Holdfast
 from holdfast.server import ServerSettings, create_server
 from holdfast.store.port import Action, Role
 from holdfast_media.errors import MediaError
-from holdfast_media.library import VideoNotFound
+from holdfast_media.library import VideoNotFound, moves
 from holdfast_media.library.grid import Cell, CellState, Grid, Row
 from holdfast_media.library.records import text_of
 from holdfast_media.transfer import Limits, uploads
@@ -305,6 +305,24 @@ def test_the_page_of_a_long_film_is_small(place: Place, monkeypatch: pytest.Monk
     assert stretch.count('class="cell waiting"') == 6 * 30 + 1, "and that of the legend"
     for odd in ("", "x", "-1", "0", "181", "9" * 30, "\u0661"):
         assert place.client.get(place.title, params={"chunk": odd}).status_code == 200
+
+
+def test_a_card_says_in_words_why_its_title_failed(place: Place) -> None:
+    library = place.media.library
+    why = "no media file, or one whose beginning is missing."
+    broken = place.do(library.add(place.made.folder / "broken.mp4", title="The lost reel"))
+    place.client.post(f"{place.title}/retranscode", data={"which": "all"})
+    again = place.do(library.get(place.made.video_id))
+
+    async def fail() -> None:
+        async with library.database.transaction() as on:
+            for one in (broken, again):
+                await moves.fail(on, one.newest.id, "INPUT_UNREADABLE", why, driving=one.newest.jobs.driving)
+
+    place.do(fail())
+    cards = place.client.get("/media").text
+    assert f'title="INPUT_UNREADABLE: {why}">{why}</p>' in cards
+    assert f'title="INPUT_UNREADABLE: {why}">Version 2 failed: {why}</p>' in cards
 
 
 # -- uploads ---------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from holdfast import Holdfast
 from holdfast.server import ServerSettings, create_server
 from holdfast_media.transfer import Limits
 from holdfast_media.web import incoming, media_pages
+from holdfast_media.web.showing import length
 from tests.media.tasks.films import film, ladder
 from tests.media.web import doomed
 from tests.media.web.making import SECONDS, TITLE, Made
@@ -107,6 +108,20 @@ def test_the_film_plays_from_start_to_end(page: Page) -> None:
     assert page.evaluate("document.querySelector('#video').getVideoPlaybackQuality().totalVideoFrames") >= SECONDS * 10 * 0.5
     expect(page.locator("#time")).to_have_text("0:08 / 0:08")
     expect(page.get_by_role("button", name="Play again")).to_be_visible()
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(59.4, "0:59"), (59.5, "1:00"), (59.6, "1:00"), (3599.7, "1:00:00")])
+def test_the_clock_of_the_player_is_that_of_the_page(page: Page, seconds: float, text: str) -> None:
+    page.evaluate(
+        """(seconds) => {
+            const video = document.querySelector("#video");
+            for (const name of ["duration", "currentTime"]) Object.defineProperty(video, name, { value: seconds });
+            video.dispatchEvent(new Event("durationchange"));
+        }""",
+        seconds,
+    )
+    expect(page.locator("#time")).to_have_text(f"{text} / {text}")
+    assert length(seconds) == text
 
 
 def test_the_viewer_chooses_the_quality(page: Page) -> None:

@@ -3,8 +3,9 @@
 (() => {
   "use strict";
   const one = (selector, within = document) => within.querySelector(selector);
+  // Rounded as the page rounds: so a film of 59.6 s is 1:00 long everywhere, and ends there.
   const clock = (seconds) => {
-    const whole = Math.max(0, Math.floor(seconds || 0));
+    const whole = Math.max(0, Math.round(seconds || 0));
     const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, String(whole % 60).padStart(2, "0")];
     return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
   };
@@ -82,7 +83,7 @@
           hls.recoverMediaError();
           return;
         }
-        this.tell(data.type === Hls.ErrorTypes.NETWORK_ERROR ? "The film could not be fetched." : `It cannot be played: ${data.details}.`, "Try again", () => this.load(this.facts, this.video.currentTime, true));
+        this.tell(data.type === Hls.ErrorTypes.NETWORK_ERROR ? "It could not be fetched." : `It cannot be played: ${data.details}.`, "Try again", () => this.load(this.facts, this.video.currentTime, true));
       });
       hls.loadSource(facts.master);
       hls.attachMedia(this.video);
