@@ -26,7 +26,7 @@ def remaining(grid: Grid, version: Version, now: datetime) -> float | None:
     neither, by its size. Time in which nobody worked does not count, and what was there already says nothing.
     """
     if not grid.rows:
-        rows = {"": (grid.audio,)} if grid.audio is not None else {}
+        rows: dict[str, tuple[Cell, ...]] = {"": (grid.audio,)} if grid.audio is not None else {}
     else:
         # made together, the others come about along with the first
         rows = {row.name: row.cells for row in (grid.rows[:1] if grid.together else grid.rows)}
