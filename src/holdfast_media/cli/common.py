@@ -17,6 +17,7 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast import BadSetting, Holdfast, HoldfastError
+from holdfast_media.clip.scratch import own
 from holdfast_media.errors import LADDER_INVALID, MediaError
 from holdfast_media.library import BadRequest, VideoNotFound
 from holdfast_media.media import Media
@@ -29,6 +30,7 @@ USAGE: Final = 2
 NOT_FOUND: Final = 3
 INTERRUPTED: Final = 130
 OTHER_FOLDER: Final = "name another folder: --storage, or HOLDFAST_MEDIA_STORAGE"
+OTHER_SCRATCH: Final = "name another folder: HOLDFAST_MEDIA_SCRATCH"
 OWN_DATABASE: Final = ".holdfast.db"
 """In the folder of the storage: the jobs and videos of those who named no store."""
 _PASSWORD: Final = re.compile(r"(//[^/@:]*):[^/@]*@")
@@ -132,6 +134,18 @@ def unusable(folder: Path) -> str:
     if not there.is_dir():
         return f"{there} is a file, not a folder"
     return "" if os.access(there, os.W_OK | os.X_OK) else f"nothing may be written into {there}"
+
+
+def make_scratch(folder: Path) -> None:
+    """Make the folder that jobs work in unless it is there; raises `BadSetting` where nobody could work."""
+    try:
+        why = unusable(folder)
+        if not why:
+            own(folder)
+    except OSError as error:
+        why = refused(error)
+    if why:
+        raise BadSetting(f"{why}. Fix: {OTHER_SCRATCH}")
 
 
 def nearest(folder: Path) -> Path:

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 
 from holdfast import HoldfastError
 from holdfast_media import settings as configuration
-from holdfast_media.cli.common import COMMON, ERROR, OK, Common, local_folder, nearest, print_json, print_table, size, unusable
+from holdfast_media.cli.common import (
+    COMMON,
+    ERROR,
+    OK,
+    OTHER_SCRATCH,
+    Common,
+    local_folder,
+    nearest,
+    print_json,
+    print_table,
+    size,
+    unusable,
+)
 from holdfast_media.errors import MediaError
 from holdfast_media.ffmpeg import available, look_for_ffmpeg
 from holdfast_media.ladder import ladder_of
@@ -103,7 +115,7 @@ def _speech(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _room(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
-    yield _folder("scratch", settings.scratch, "name another folder: HOLDFAST_MEDIA_SCRATCH")
+    yield _folder("scratch", settings.scratch, OTHER_SCRATCH)
     fix = "name another place: HOLDFAST_MEDIA_STORAGE"
     if (folder := local_folder(settings.storage)) is not None:
         yield _folder("storage", folder, fix)

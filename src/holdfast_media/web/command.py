@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from holdfast.server import ServerSettings, create_server, secured
 from holdfast.server import serve as serve_on
-from holdfast_media.cli.common import ERROR, OK, USAGE, Common, Flag, note, opened, processors
+from holdfast_media.cli.common import ERROR, OK, USAGE, Common, Flag, make_scratch, note, opened, processors
 from holdfast_media.cli.finding import media_files
 from holdfast_media.errors import MediaError
 from holdfast_media.library import LibraryError
@@ -83,6 +83,7 @@ def serve(
     try:
         options = {"ladder": _path(ladder), "encoder": encoder, "together": together, "speech_model": model}
         media = opened(Common(url=url, out=root), create=True, **options)
+        make_scratch(media.settings.scratch)
         if media.transcriber is not None and not remote:
             media.transcriber.check()
         secret = os.environ.get("HOLDFAST_ADMIN_SECRET")

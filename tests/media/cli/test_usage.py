@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +12,6 @@ from tests.media.tasks.films import film
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.media.cli.commanding import Done
 
@@ -96,6 +97,31 @@ def test_so_is_a_scratch_folder_that_cannot_be_made(
     refused = cli(*words)
     assert refused.code == 1
     assert f"error: {here / 'afile'}: File exists" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("afile", "afile is a file, not a folder"),
+        ("afile/deeper", "afile is a file, not a folder"),
+        ("locked", "nothing may be written into "),
+        ("/proc/nope", "/proc/nope: No such file or directory"),
+    ],
+)
+def test_a_server_whose_scratch_folder_is_none_does_not_begin(
+    cli: Callable[..., Done], here: Path, monkeypatch: pytest.MonkeyPatch, place: str, said: str
+) -> None:
+    (here / "afile").write_text("mine")
+    (here / "locked").mkdir()
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked" and may(path, mode))  # root may all
+    monkeypatch.setenv("HOLDFAST_MEDIA_SCRATCH", str(here / place))
+    refused = cli("serve", "--port", "0")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith("error: ")
+    assert said in refused.err
+    assert "Fix: name another folder: HOLDFAST_MEDIA_SCRATCH" in refused.err
+    assert refused.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("place", ["afile", "afile/deeper"])
