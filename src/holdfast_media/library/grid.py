@@ -225,7 +225,6 @@ def _cell(job_id: str, view: JobView | None) -> Cell:
         reused=result.reused,
         heard_at=view.heartbeat_at,
         held_until=view.expires_at,
-        along=result.made_along,
         claimed_at=view.claimed_at,
         finished_at=view.finished_at,
         message=error or view.message,

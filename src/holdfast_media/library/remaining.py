@@ -68,7 +68,7 @@ def _took(cell: Cell, now: datetime) -> float | None:
     if cell.claimed_at is None or cell.reused:
         return None
     if cell.state in (CellState.DONE, CellState.REDONE):
-        return None if cell.finished_at is None or cell.along else (cell.finished_at - cell.claimed_at).total_seconds()
+        return None if cell.finished_at is None else (cell.finished_at - cell.claimed_at).total_seconds()
     if cell.state is not CellState.RUNNING or cell.percent < TELLING:
         return None
     return max(0.0, (now - cell.claimed_at).total_seconds()) / (cell.percent / 100)

@@ -76,7 +76,7 @@ def test_how_long_it_will_take_yet_is_said() -> None:
     grid = Grid(version_id="v", state="processing", rows=(Row(name="720p", required=True, cells=(runs,)),))
     console = Console(file=io.StringIO(), width=80, force_terminal=False)
     console.print(gridview.drawn("A film", grid, width=80, version=made))
-    assert "A film  50 %  0/1 chunk  about 10 min left" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "A film  50 %  0/1 encode  about 10 min left" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_sound_alone_says_how_far_it_is() -> None:

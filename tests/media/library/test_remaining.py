@@ -72,7 +72,7 @@ def test_a_quality_that_has_not_begun_takes_as_long_as_its_size_says() -> None:
 
 
 def test_qualities_that_come_along_cost_nothing_of_their_own() -> None:
-    along = done(0.1, along=True)
+    along = done(0.1)
     assert left((done(60), runs(50, 30), WAITS), (along, WAITS, WAITS), together=True) == pytest.approx(90)
 
 
