@@ -134,6 +134,21 @@ def test_it_never_exceeds_the_most_and_counts_those_that_drain() -> None:
     assert decided(replace(full, draining=8), Memory(count=5)).count == 5
 
 
+def test_those_that_rest_may_come_back_and_leave_room_for_it() -> None:
+    full = seen(ready=10_000, workers=5, running=50)
+    assert decided(replace(full, resting=(1, 1, 1)), Memory(count=5)).count == 8
+    assert decided(replace(full, resting=(1,), draining=2), Memory(count=5)).count == 6
+
+
+def test_who_comes_back_brings_only_the_slots_that_are_free_in_it() -> None:
+    short = seen(ready=12, oldest=3.0, service=10.0)
+    assert decided(short).count == 4
+    assert decided(replace(short, ready=9)).count == 3
+    assert decided(replace(short, ready=9, resting=(2, 2))).count == 4, "one has eight slots"
+    assert decided(replace(short, ready=9, resting=(1, 2))).count == 3
+    assert decided(replace(short, ready=9, resting=(10, 10))).count == 3, "one that is full brings none: another is started"
+
+
 def test_one_goes_after_a_calm_while_and_no_sooner() -> None:
     calm = seen(workers=4, running=0)
     first = decided(calm, Memory(count=4))
@@ -278,6 +293,7 @@ moments = st.none() | st.floats(0, 1000)
     ready=counts,
     running=counts,
     workers=st.integers(0, 8),
+    resting=st.lists(counts, max_size=8).map(lambda held: tuple(sorted(held))),
     draining=st.integers(0, 8),
     slots=st.integers(1, 100),
     service=st.none() | st.floats(0, 1e6),

@@ -10,7 +10,7 @@ import pytest
 from holdfast.core.scaling import Scaling
 from holdfast.errors import BadSetting
 from holdfast.fleet import crew as module
-from holdfast.fleet.crew import FIRST_REST, LONGEST_REST, STEADY, Crew
+from holdfast.fleet.crew import FIRST_REST, LONGEST_REST, STEADY, Crew, Member
 from holdfast.fleet.heavy import FIRST_PAUSE, LONGEST_PAUSE
 from holdfast.fleet.memory import MEGABYTE
 from holdfast.fleet.options import ManagerOptions
@@ -32,18 +32,31 @@ class World:
 
 
 class Process:
-    """A process that lives until a test ends it."""
+    """A process that lives until a test ends it, and what it was told."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.pid = id(self)
-        self.returncode: int | None = None
-        self.terminated = 0
+    def __init__(self, *_: Any) -> None:
+        self.id = id(self)
+        self.code: int | None = None
+        self.ends = False
+        self.told: list[str] = []
 
-    def poll(self) -> int | None:
-        return self.returncode
+    def ended(self) -> int | None:
+        return self.code
 
-    def terminate(self) -> None:
-        self.terminated += 1
+    def ask_to_stop(self) -> None:
+        self.told.append("stop")
+
+    def rest(self) -> None:
+        self.told.append("rest")
+
+    def wake(self) -> None:
+        self.told.append("wake")
+
+
+def fake(member: Member) -> Process:
+    """Return the process of a member as what it is here."""
+    assert isinstance(member.process, Process)
+    return member.process
 
 
 class Scene:
@@ -63,12 +76,20 @@ class Scene:
 
     def up(self, *names: str) -> None:
         """Have workers be seen up; all, where none is named."""
-        self.crew.came_up([member.process_id for member in self.crew.members if not names or member.name in names])
+        self.runs(**{member.name.replace(".", ""): 0 for member in self.crew.members if not names or member.name in names})
+
+    def runs(self, **jobs: int) -> None:
+        """Have workers be seen up that hold so many jobs."""
+        self.crew.seen({one.process_id: jobs[key] for one in self.crew.members if (key := one.name.replace(".", "")) in jobs})
+
+    def told(self, name: str) -> list[str]:
+        """Return what a worker was told."""
+        return fake(next(member for member in self.crew.members if member.name == name)).told
 
     def end(self, code: int) -> None:
         """Have every worker end with this code, and the manager notice."""
         for member in self.crew.members:
-            member.process.returncode = code
+            fake(member).code = code
         self.crew.keep_up()
 
     @property
@@ -86,7 +107,7 @@ class Scene:
 
 @pytest.fixture(autouse=True)
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subprocess.Popen", Process)
+    monkeypatch.setattr(module, "WorkerProcess", Process)
 
 
 def test_what_crashes_again_and_again_is_started_ever_later_and_at_last_every_half_minute() -> None:
@@ -109,21 +130,21 @@ def test_a_machine_without_room_for_a_process_costs_no_worker_that_is_there(
     scene.crew.keep_up()
     refusals = 3
 
-    def refused(*of: Any, **__: Any) -> Process:
+    def refused(*of: Any) -> Process:
         nonlocal refusals
         refusals -= 1
         if refusals >= 0:
             raise BlockingIOError(11, "Resource temporarily unavailable")
         return Process(*of)
 
-    monkeypatch.setattr("subprocess.Popen", refused)
+    monkeypatch.setattr(module, "WorkerProcess", refused)
     scene.crew.wanted = 2
     began = scene.world.now
     while len(scene.crew.members) < 2:
         scene.crew.keep_up()
         scene.world.now += 0.25
     assert scene.world.now - began >= FIRST_REST + 1 + 2
-    assert [member.process.poll() for member in scene.crew.members] == [None, None]
+    assert [member.process.ended() for member in scene.crew.members] == [None, None]
     said = [record.getMessage() for record in caplog.records]
     assert "a worker cannot be started: [Errno 11] Resource temporarily unavailable; it is tried again in 0.5 s" in said
     assert scene.counters.snapshot().get(count.CRASHED, 0) == 0
@@ -150,7 +171,7 @@ def test_a_worker_that_was_there_before_does_not_have_crashes_forgotten() -> Non
     scene.world.now += STEADY
     rests = []
     for _ in range(6):
-        crashing.process.returncode = 1
+        fake(crashing).code = 1
         scene.crew.keep_up()
         began = scene.world.now
         while len(scene.crew.members) < 2:
@@ -184,11 +205,88 @@ def test_those_that_drain_take_room_and_are_not_asked_twice() -> None:
     scene.crew.drain(leaving)
     scene.crew.keep_up()
     assert scene.names == ["m.1", "m.2", "m.3"], "there are as many processes as there may be"
-    assert leaving.process.terminated == 1  # type: ignore[attr-defined]
-    leaving.process.returncode = 0
+    assert fake(leaving).told == ["stop"]
+    fake(leaving).code = 0
     scene.crew.keep_up()
     assert scene.names == ["m.2", "m.3", "m.4"]
     assert scene.counters.snapshot().get(count.RECYCLED, 0) == 0
+
+
+def test_who_is_let_go_rests_the_one_that_runs_the_least_first_and_one_that_is_not_up_ends() -> None:
+    scene = Scene(most=4, slots=4)
+    scene.crew.wanted = 4
+    scene.crew.keep_up()
+    scene.runs(m1=3, m2=1, m3=2)
+    scene.crew.wanted = 2
+    scene.crew.keep_up()
+    assert [scene.told(name) for name in scene.names] == [[], ["rest"], [], ["stop"]]
+    assert ([one.name for one in scene.crew.resting], scene.crew.draining) == (["m.2"], 1)
+    assert scene.counters.snapshot()[count.DRAINING] == 2
+
+
+def test_who_was_let_go_is_taken_back_before_another_is_started_unless_it_is_full() -> None:
+    scene = Scene(most=4, slots=4)
+    scene.crew.wanted = 3
+    scene.crew.keep_up()
+    scene.runs(m1=5, m2=4, m3=1)
+    scene.crew.wanted = 1
+    scene.crew.keep_up()
+    assert [one.name for one in scene.crew.resting] == ["m.3", "m.2"]
+    scene.crew.wanted = 2
+    scene.crew.keep_up()
+    assert (scene.told("m.3"), scene.names) == (["rest", "wake"], ["m.1", "m.2", "m.3"])
+    scene.crew.wanted = 3
+    scene.crew.keep_up()
+    assert (scene.told("m.2"), scene.names) == (["rest"], ["m.1", "m.2", "m.3", "m.4"]), "a new one has slots that are free"
+    scene.crew.wanted = 4
+    scene.crew.keep_up()
+    assert (scene.told("m.2"), scene.names) == (["rest", "wake"], ["m.1", "m.2", "m.3", "m.4"]), "there is no room for another"
+    assert (scene.crew.resting, scene.crew.draining) == ([], 0)
+
+
+def test_in_place_of_one_that_crashed_another_is_taken_back_without_a_rest() -> None:
+    scene = Scene(most=2, slots=4)
+    scene.crew.wanted = 2
+    scene.crew.keep_up()
+    scene.runs(m1=2, m2=1)
+    scene.crew.wanted = 1
+    scene.crew.keep_up()
+    assert [one.name for one in scene.crew.resting] == ["m.2"]
+    fake(scene.crew.members[0]).code = -9
+    scene.crew.keep_up()
+    assert (scene.names, scene.told("m.2")) == (["m.2"], ["rest", "wake"])
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["and says so before", "and says so after"])
+def test_one_that_ends_just_as_it_is_taken_back_is_replaced(*, says: bool) -> None:
+    scene = Scene(most=2, slots=4)
+    scene.crew.wanted = 2
+    scene.crew.keep_up()
+    scene.runs(m1=2, m2=1)
+    scene.crew.wanted = 1
+    scene.crew.keep_up()
+    leaving = fake(scene.crew.members[1])
+    leaving.ends = says
+    scene.crew.wanted = 2
+    scene.crew.keep_up()
+    assert scene.told("m.2") == (["rest"] if says else ["rest", "wake"])
+    leaving.ends, leaving.code = True, 0
+    scene.crew.keep_up()
+    assert scene.names == ["m.1", "m.3"]
+    assert scene.counters.snapshot().get(count.CRASHED, 0) == 0
+
+
+def test_one_that_ends_by_itself_has_a_successor_before_it_has_ended_where_there_is_room() -> None:
+    scene = Scene(most=2)
+    scene.crew.wanted = 1
+    scene.crew.keep_up()
+    scene.up()
+    scene.crew.members[0].process.ends = True
+    scene.crew.keep_up()
+    assert (scene.names, scene.crew.draining) == (["m.1", "m.2"], 1)
+    fake(scene.crew.members[0]).code = 0
+    scene.crew.keep_up()
+    assert (scene.names, scene.counters.snapshot()[count.RECYCLED]) == (["m.2"], 1)
 
 
 def test_workers_are_not_replaced_after_the_same_number_of_jobs() -> None:
@@ -239,7 +337,7 @@ def test_one_worker_at_a_time_is_replaced_for_its_memory_the_heaviest_first_once
     assert scale.leaving() == ["m.1", "m.2"], "the first has its successor, and for the next there is no room: one works on"
     for _ in range(3):
         assert scale.leaving() == ["m.1", "m.2"]
-    scene.crew.members[1].process.returncode = 0
+    fake(scene.crew.members[1]).code = 0
     scene.crew.keep_up()
     assert scene.names == ["m.1", "m.3", "m.4"]
 
@@ -274,7 +372,7 @@ def test_where_only_one_process_is_allowed_it_goes_and_its_successor_comes(monke
     scene.crew.keep_up()
     scene.up()
     assert scale.leaving() == ["m.1"]
-    scene.crew.members[0].process.returncode = 0
+    fake(scene.crew.members[0]).code = 0
     assert scale.leaving() == []
     assert scene.names == ["m.2"]
 
@@ -289,7 +387,7 @@ def test_memory_is_watched_over_while_a_worker_drains_for_something_else(monkeyp
     scene.crew.wanted = 2
     assert scale.leaving() == ["m.1", "m.3"]
     assert scale.leaving() == ["m.1", "m.3"], "the last that works on stays, until another has come"
-    scene.crew.members[0].process.returncode = 0
+    fake(scene.crew.members[0]).code = 0
     assert scale.leaving() == ["m.3"]
     assert scene.names == ["m.2", "m.3", "m.4"]
     assert scale.leaving() == ["m.3"], "the other has been started, and is not up"
@@ -308,7 +406,7 @@ def test_where_every_new_worker_takes_too_much_it_is_replaced_ever_more_rarely_a
         scene.world.now += 1
         scene.crew.keep_up()
         for member in [one for one in scene.crew.members if one.drains]:
-            member.process.returncode = 0
+            fake(member).code = 0
             went.append(second)
         if second % 3 == 0:  # an import takes its time
             scene.up()
@@ -336,7 +434,7 @@ def test_a_rest_is_over_when_a_worker_came_that_takes_no_more_than_it_may(monkey
     scene.world.now += 2
     scene.crew.keep_up()
     assert [member.name for member in scene.crew.members if member.drains] == ["m.1"]
-    scene.crew.members[0].process.returncode = 0
+    fake(scene.crew.members[0]).code = 0
     scene.world.now += 2
     scene.crew.keep_up()
     assert scene.crew.too_heavy.startswith("m.2 takes")

@@ -73,6 +73,69 @@ async def test_a_busy_worker_that_is_let_go_finishes_what_it_runs_however_long_s
     assert {(job.state, job.attempt, job.failures) for job in ended} == {(State.SUCCEEDED, 1, 0)}
 
 
+async def test_a_worker_that_was_let_go_while_it_works_is_taken_back_when_more_comes(every_place: Place) -> None:
+    place = every_place
+    with place.manager("--default-count", "1", "--max-count", "2", "--concurrency", "4"):
+        gates = [place.gate(f"gate{number}") for number in range(8)]
+        ids = [(await place.enqueue(gate=gate))[0] for gate in gates]
+        await place.until_running(ids)
+        held = {job.worker_id: number for number, job in enumerate(await place.jobs(ids))}
+        long = [ids[number] for number in held.values()]
+        for number in set(range(8)) - set(held.values()):
+            place.open(f"gate{number}")
+
+        async def one_is_let_go() -> bool:
+            return sorted(view.doing for view in await place.workers()) == ["active", "active, draining"]
+
+        await place.until(one_is_let_go)
+        more = await place.enqueue(count=6, gate=place.gate("more"))
+        await place.until_running(more)  # three on each: no third process may be started
+        assert {job.worker_id for job in await place.jobs(more)} == set(held)
+        assert [view.doing for view in await place.workers()] == ["busy", "busy"]
+        assert {job.state for job in await place.jobs(long)} == {State.RUNNING}
+        place.open("more")
+        for number in held.values():
+            place.open(f"gate{number}")
+        ended = await place.until_all_ended([*long, *more])
+        await place.until_up(1)
+    assert {(job.state, job.attempt, job.failures) for job in ended} == {(State.SUCCEEDED, 1, 0)}
+    log = place.log().read_text()
+    assert "is taken back: it still runs 1 job(s)" in log
+    assert "crashed" not in log
+    assert (await place.decided())[:4] == [1, 2, 1, 2]
+
+
+async def test_a_worker_that_rests_ends_once_its_manager_was_killed(place: Place) -> None:
+    with place.manager("--default-count", "1", "--max-count", "2", "--concurrency", "4") as process:
+        gates = [place.gate(f"gate{number}") for number in range(8)]
+        ids = [(await place.enqueue(gate=gate))[0] for gate in gates]
+        await place.until_running(ids)
+        held = {job.worker_id: number for number, job in enumerate(await place.jobs(ids))}
+        for number in set(range(8)) - set(held.values()):
+            place.open(f"gate{number}")
+
+        async def one_is_let_go() -> bool:
+            return sorted(view.doing for view in await place.workers()) == ["active", "active, draining"]
+
+        await place.until(one_is_let_go)
+        process.kill()
+        process.wait()
+
+        async def both_drain() -> bool:
+            return [view.doing for view in await place.workers()] == ["active, draining"] * 2
+
+        await place.until(both_drain)
+        for number in held.values():
+            place.open(f"gate{number}")
+        ended = await place.until_all_ended([ids[number] for number in held.values()])
+
+        async def gone() -> bool:
+            return not place.started()
+
+        await place.until(gone)
+    assert {(job.state, job.attempt) for job in ended} == {(State.SUCCEEDED, 1)}
+
+
 @pytest.mark.parametrize("name", [LimitName(LimitKind.QUEUE, "default"), LimitName(LimitKind.KEY, "tenants")], ids=str)
 async def test_jobs_that_a_limit_holds_back_keep_no_workers(place: Place, name: LimitName) -> None:
     key = LimitKey("tenants", "one")

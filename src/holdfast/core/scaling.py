@@ -2,7 +2,9 @@
 
 Up quickly, down slowly. More workers come when jobs wait longer than they should and the slots that are there are taken; fewer
 when for a while fewer would have done. Two thresholds that lie apart and two rests keep it from swinging: a worker is let go
-`down_after` seconds after the last one came at the earliest, so the direction changes at most twice in that time.
+`down_after` seconds after the last one came at the earliest, so the direction changes at most twice in that time. One that is
+let go while it runs something rests: it claims nothing, and ends once nothing runs. Until then it may be taken back, and is
+before another is started.
 
 What is decided now helps when workers have started: what that takes is measured, and decided so much earlier.
 """
@@ -76,8 +78,10 @@ class Sample:
     """Jobs that these workers hold."""
     workers: int
     """Workers that are up and claim."""
+    resting: tuple[int, ...] = ()
+    """How many jobs each worker holds that was let go and may be taken back, the fewest first."""
     draining: int = 0
-    """Workers that end what they run, and then themselves."""
+    """Workers that end what they run and then themselves, and are not to be had back."""
     slots: int
     """Of one worker."""
     service: float | None = None
@@ -223,12 +227,17 @@ def _more(scaling: Scaling, sample: Sample, memory: Memory, growth: float) -> in
     # a job needs one slot at most, and less where it is short: others take the slot after it in the time that is left
     share = min(1.0, _service(scaling, sample) / _left(scaling, sample))
     meanwhile = growth * min(sample.start or 0.0, scaling.waiting_target)  # as many come until those that start are up
-    wanted = max(memory.count + 1, ceil((sample.running + (sample.waiting + meanwhile) * share) / sample.slots))
+    # those that are taken back bring only the slots that are free in them
+    back = [held for held in sample.resting if held < sample.slots]
+    needed, count = sample.running + (sample.waiting + meanwhile) * share, memory.count
+    while back and needed > count * sample.slots:
+        needed, count = needed + back.pop(0), count + 1
+    wanted = max(memory.count + 1, ceil(needed / sample.slots))
     return min(wanted, 2 * memory.count, _most(scaling, sample, memory))
 
 
 def _most(scaling: Scaling, sample: Sample, memory: Memory) -> int:
-    """Return how many there may be: those that drain are processes too."""
+    """Return how many there may be: those that drain are processes too. So are those that rest, which come back first."""
     return max(memory.count, scaling.max_count - sample.draining)
 
 

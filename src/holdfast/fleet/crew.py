@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.fleet.heavy import Heavy
 from holdfast.fleet.memory import MEGABYTE, memory_of
+from holdfast.fleet.process import WorkerProcess
 from holdfast.runtime import counters as count
-from holdfast.runtime.executor import boot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.core.environment import WorkerEnvironment
     from holdfast.fleet.options import ManagerOptions
@@ -39,19 +35,33 @@ class Member:
     """One worker process."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: WorkerProcess
     started_at: float
     up_at: float | None = None
     """When it was first seen up; until then it imports, runs nothing, and is no successor of anybody."""
+    running: int = 0
+    """How many jobs it held at the last look."""
+    rests: bool = False
+    """It was let go: it claims nothing more, and ends once nothing runs. Until then it may be taken back."""
     drains: bool = False
-    """It was asked to end: it claims nothing more."""
+    """It was asked to end, for good: it claims nothing more."""
     aborted: bool = False
     """It was asked a second time: what it runs is given back."""
 
     @property
     def process_id(self) -> int:
         """Which process it is."""
-        return self.process.pid
+        return self.process.id
+
+    @property
+    def stays(self) -> bool:
+        """Whether it works on, as far as is known."""
+        return not (self.rests or self.drains or self.process.ends)
+
+    @property
+    def may_return(self) -> bool:
+        """Whether it was let go and has not said that it ends. It may be about to: then another one takes its place."""
+        return self.rests and not (self.drains or self.process.ends)
 
 
 class Crew:
@@ -92,36 +102,43 @@ class Crew:
     @property
     def staying(self) -> list[Member]:
         """Those that work on."""
-        return [member for member in self.members if not member.drains]
+        return [member for member in self.members if member.stays]
+
+    @property
+    def resting(self) -> list[Member]:
+        """Those that were let go and may be taken back, who runs the least first."""
+        return sorted((member for member in self.members if member.may_return), key=lambda member: member.running)
 
     @property
     def draining(self) -> int:
-        """How many end what they run."""
-        return sum(member.drains for member in self.members)
+        """How many end what they run, and are not to be had back."""
+        return len(self.members) - len(self.staying) - len(self.resting)
 
     def keep_up(self) -> None:
-        """Forget those that have ended, replace what became too large, and start what is missing."""
+        """Forget those that have ended, replace what became too large, and have as many work as are wanted."""
         self._bury()
         self._weigh()
-        while len(self.staying) < self.wanted + (self._outgoing in self.staying) and self._may_start():
-            try:
-                self._start()
-            except OSError as error:  # no more processes, or no memory for one: the others work on
-                self._rest_from("a worker cannot be started: %s; it is tried again in %.1f s", error)
+        wanted = self.wanted + (self._outgoing in self.staying)
+        while len(self.staying) > wanted:
+            self._let_go()
+        while len(self.staying) < wanted and (self._take_back(full=False) or self._start() or self._take_back(full=True)):
+            pass
         self._counters.level(count.WORKERS, len(self.staying))
-        self._counters.level(count.DRAINING, self.draining)
+        self._counters.level(count.DRAINING, len(self.members) - len(self.staying))
 
-    def came_up(self, processes: Collection[int]) -> None:
-        """Take note of the workers that are up, by their processes."""
+    def seen(self, running: Mapping[int, int]) -> None:
+        """Take note of the workers that are up, by their processes, and of how many jobs each holds."""
         for member in self.members:
-            if member.up_at is None and member.process_id in processes:
-                member.up_at = self._environment.monotonic()
+            if member.process_id in running:
+                member.running = running[member.process_id]
+                if member.up_at is None:
+                    member.up_at = self._environment.monotonic()
 
     def drain(self, member: Member) -> None:
         """Have a worker claim nothing more, finish what it runs, and end. Nothing that it runs is interrupted."""
         if not member.drains:
             member.drains = True
-            member.process.terminate()
+            member.process.ask_to_stop()
 
     def drain_all(self) -> None:
         """Have every worker finish and end; none is started any more."""
@@ -135,32 +152,56 @@ class Crew:
             self.drain(member)
             if not member.aborted:
                 member.aborted = True
-                member.process.send_signal(signal.SIGTERM)
+                member.process.ask_to_stop()
 
     def kill_all(self) -> None:
         """End every process that is still there. The jobs of a worker are taken over when their leases lapse."""
         for member in self.members:
             member.process.kill()
-        for member in self.members:
-            member.process.wait()
         self.members.clear()
+
+    def _let_go(self) -> None:
+        """Let one go: the one that is to leave anyway, else who runs the least, the youngest of these.
+
+        One that is not up runs nothing, and would hear of it only then.
+        """
+        member = min(self.staying, key=lambda one: (one is not self._outgoing, one.running, -one.started_at))
+        if member.up_at is None or member is self._outgoing:
+            self.drain(member)
+        else:
+            member.rests = True
+            member.process.rest()
+
+    def _take_back(self, *, full: bool) -> bool:
+        """Take one back that was let go; `full`: also where that brings no slot that is free. Tells whether there was one.
+
+        A new one is better than one that is full, where there is room for it: what was let go ends by itself.
+        """
+        member = next(iter(self.resting), None)
+        if member is None or (member.running >= self._options.slots and not full):
+            return False
+        member.rests = False
+        member.process.wake()
+        logger.info("worker %s is taken back: it still runs %d job(s)", member.name, member.running)
+        return True
 
     def _may_start(self) -> bool:
         """Tell whether there is room for one more process, those that drain included, and no crash is rested from."""
         return len(self.members) < self._options.scaling.max_count and self._environment.monotonic() >= self._not_before
 
-    def _start(self) -> None:
-        """Start a worker in a group of its own: a terminal's Ctrl-C would reach it beside what is passed on, and two abort.
-
-        When this process is killed, the kernel asks the worker to stop. It asks when the thread ends that started it: so this
-        must be called in the main thread.
-        """
+    def _start(self) -> bool:
+        """Start a worker, if one may be started now, and tell whether it was."""
+        if not self._may_start():
+            return False
         self._started += 1
         name = f"{self._options.name}.{self._started}"
-        program = self._command(name, self._jobs_allowed())
-        command = [sys.executable, boot.__file__, "worker", str(os.getpid()), *program]
-        process = subprocess.Popen(command, process_group=0, stdin=subprocess.DEVNULL)  # noqa: S603  our own program
+        try:
+            process = WorkerProcess(self._command(name, self._jobs_allowed()))
+        except OSError as error:  # no more processes, or no memory for one: the others work on
+            self._rest_from("a worker cannot be started: %s; it is tried again in %.1f s", error)
+            return False
         self.members.append(Member(name, process, self._environment.monotonic()))
+        return True
 
     def _jobs_allowed(self) -> int | None:
         """Return after how many jobs a worker ends: not the same for all, or they would end together."""
@@ -169,23 +210,24 @@ class Crew:
 
     def _bury(self) -> None:
         now = self._environment.monotonic()
-        for member in [one for one in self.members if one.process.poll() is not None]:
-            self.members.remove(member)
-            if not member.drains:
-                self._ended_unasked(member)
+        for member, code in [(one, one.process.ended()) for one in self.members]:
+            if code is not None:
+                self.members.remove(member)
+                if not (member.drains or member.rests):
+                    self._ended_unasked(member, code)
         # one that was there before lives on whatever the crash was about: it says nothing about those that are started now
         later = [member for member in self.members if member.started_at > self._crashed_at]
         if self._crashes and any(now - member.started_at >= STEADY for member in later):
             self._crashes = 0
 
-    def _ended_unasked(self, member: Member) -> None:
+    def _ended_unasked(self, member: Member, code: int) -> None:
         """Count a worker that ended by itself; one that crashed is not replaced at once, ever later the more crash."""
-        if member.process.returncode == 0:  # it has run as many jobs as it may, or a person has drained it
+        if code == 0:  # it has run as many jobs as it may, or a person has drained it
             self._counters.add(count.RECYCLED)
             logger.info("worker %s has ended and is replaced", member.name)
             return
         self._counters.add(count.CRASHED)
-        self._rest_from("worker %s crashed with code %d; it is replaced in %.1f s", member.name, member.process.returncode)
+        self._rest_from("worker %s crashed with code %d; it is replaced in %.1f s", member.name, code)
 
     def _rest_from(self, what: str, *of: object) -> None:
         """Start none for a while, ever longer the more often that happens."""

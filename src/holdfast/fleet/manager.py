@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.core.scaling import Decision
-    from holdfast.fleet.crew import Member
     from holdfast.fleet.options import ManagerOptions
     from holdfast.runtime.world import World
     from holdfast.store.port import WorkerView
@@ -143,7 +142,7 @@ class Manager:
     async def _look_and_decide(self) -> None:
         own = {member.process_id: member.name for member in self._crew.members}
         views = await self._observer.workers(own, socket.gethostname())
-        self._crew.came_up(views)
+        self._crew.seen({process: view.running for process, view in views.items()})
         if self._holds:
             self._record.reason = f"stays at {self._crew.wanted}: somebody has disabled it"
             return
@@ -153,24 +152,24 @@ class Manager:
             self.counters.add(count.STAYS, label=decision.obstacle)
         is_news = self._telling.is_news(decision, self._environment.monotonic())
         if decision.count != self._decision.count:
-            await self._change(decision, views)
+            await self._change(decision)
         else:
             self._decision = decision
             if is_news:
                 await self._tell(decision)
 
     async def _sample(self, views: dict[int, WorkerView]) -> Sample:
-        up = [view for member in self._crew.staying if (view := views.get(member.process_id)) is not None]
-        staying = [view for view in up if not view.drains]
+        up = [member for member in self._crew.staying if member.process_id in views]
         backlog, now = await self._observer.backlog(), self._environment.monotonic()
         self._starts.note(self._crew.members, views, now)
-        running, ahead = occupied([view.running for view in staying], self.options.slots)
+        running, ahead = occupied([member.running for member in up], self.options.slots)
         return Sample(
             now=now,
             ready=backlog.ready + ahead,
             running=running,
-            workers=len(staying),
-            draining=self._crew.draining + len(up) - len(staying),
+            workers=len(up),
+            resting=tuple(member.running for member in self._crew.resting),
+            draining=self._crew.draining,
             slots=self.options.slots,
             service=await self._observer.service(now),
             oldest=backlog.oldest,
@@ -180,13 +179,11 @@ class Manager:
             too_heavy=self._crew.too_heavy,
         )
 
-    async def _change(self, decision: Decision, views: dict[int, WorkerView]) -> None:
+    async def _change(self, decision: Decision) -> None:
         """Do first what was decided, then write it down: a store that fails now must not undo it."""
         up = decision.count > self._decision.count
         self._decision = decision
         self.counters.add(count.CHANGES, label="up" if up else "down")
-        for member in self._too_many(decision.count, views):
-            self._crew.drain(member)
         await self._take(decision)
 
     async def _take(self, decision: Decision) -> None:
@@ -200,16 +197,6 @@ class Manager:
     async def _tell(self, decision: Decision) -> None:
         logger.info("%s", decision.reason)
         await self._record.decided(decision)
-
-    def _too_many(self, wanted: int, views: dict[int, WorkerView]) -> list[Member]:
-        """Return the workers to let go: the one that was to leave anyway, then those that run the least, the youngest first."""
-
-        def burden(member: Member) -> tuple[bool, int, float]:
-            view = views.get(member.process_id)
-            return member is not self._crew.outgoing, (0 if view is None else view.running), -member.started_at
-
-        staying = sorted(self._crew.staying, key=burden)
-        return staying[: max(0, len(staying) - wanted)]
 
     def _greeting(self) -> str:
         options, scaling = self.options, self.options.scaling

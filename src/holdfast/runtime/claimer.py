@@ -91,6 +91,10 @@ class Claimer:
         self._again: float | None = None
         """In how many seconds it is worth asking again, where a limit held jobs back."""
         self.enabled = True
+        self.rests = False
+        """Whether it is to claim nothing, and the worker to end once nothing runs."""
+        self.asks = False
+        """Whether a claim is under way, which may yet bring something."""
         self.idle: frozenset[str] = frozenset()
         """What other workers have that could do more: jobs that prefer it are left to them for a while."""
 
@@ -129,12 +133,13 @@ class Claimer:
         more = True
         next_look = next_heed = 0.0
         while not self._stop.is_set():
+            self.asks = False
             self._wake.clear()
             now = self._environment.monotonic()
             self.pulse.came(now)
             if now >= next_look:
                 self._look = True
-            room = self._room() if self.enabled else 0
+            room = self._room() if self.enabled and not self.rests else 0
             if room <= 0:
                 self._leave_to_others()
                 self.pulse.waits()
@@ -153,6 +158,7 @@ class Claimer:
                 next_look, next_heed = now + self._pause_between_looks(), now + HEED
             hurry = hinted and not more
             handed = self.notifier.heed() if look else NOTHING_HANDED
+            self.asks = True
             try:
                 taken = await self._claim(min(room, MOST_AT_ONCE), look=look, hurry=hurry)
             except (StoreUnavailable, SchemaError) as error:

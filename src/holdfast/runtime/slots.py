@@ -360,10 +360,19 @@ class Slots:
 
     # stopping the worker
 
-    async def drain(self, timeout: float, *, until: asyncio.Event) -> None:
-        """Give back what has not begun, and let the rest finish: for so long, or until told otherwise. Then abort it."""
+    @property
+    def empty(self) -> bool:
+        """Whether nothing runs, or waits for a slot."""
+        return not self._live()
+
+    def give_back(self) -> None:
+        """Leave to others what has not begun."""
         while self._buffer:
             self.settler.submit(self._buffer.popleft(), Released("its worker shut down before it began"))
+
+    async def drain(self, timeout: float, *, until: asyncio.Event) -> None:
+        """Give back what has not begun, and let the rest finish: for so long, or until told otherwise. Then abort it."""
+        self.give_back()
         if not await self._nothing_runs(timeout, until):
             await self._abort_all()
 

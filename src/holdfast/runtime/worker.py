@@ -30,9 +30,10 @@ from holdfast.runtime.figures import Measurer
 from holdfast.runtime.heartbeat import Heartbeat
 from holdfast.runtime.housekeeping import Promoter, Pruner, Reaper, Sweeper
 from holdfast.runtime.logs import kept_logs
+from holdfast.runtime.orders import Orders
 from holdfast.runtime.outage import Outage
 from holdfast.runtime.scheduler import Scheduler
-from holdfast.runtime.service import Service
+from holdfast.runtime.service import Service, wait_for_event
 from holdfast.runtime.slots import Slots
 from holdfast.runtime.vitals import Stage, Vitals
 from holdfast.runtime.watchdog import Watchdog
@@ -59,6 +60,8 @@ MOST_OUTSIDE: Final = 15
 SIGN_OFF: Final = 2.0
 ENDLESS: Final = 365 * 86_400.0
 """Seconds to end that stand for no bound, as a manager gives them to the workers that it lets go."""
+RESTING: Final = 0.1
+"""Seconds between two looks whether anything still runs in a worker that rests."""
 EXIT_STUCK: Final = 75
 """The exit code of a process whose handlers did not stop."""
 
@@ -82,6 +85,9 @@ class RunningWorker:
         self._abort_asked = asyncio.Event()
         self._end_asked = asyncio.Event()
         """Whether it is to stop by itself, or has stopped."""
+        self._woken = asyncio.Event()
+        """Whether the latest rest is over: it was woken, or stops."""
+        self._orders: Orders | None = None
 
     # life
 
@@ -121,11 +127,16 @@ class RunningWorker:
         if heeds_hangup:
             loop.add_signal_handler(signal.SIGHUP, self._abandoned)
         watching = loop.create_task(self._watch_over_parent())
+        self._orders = Orders.inherited()
         try:
             async with self:
+                if self._orders is not None:
+                    self._orders.heed(loop, rest=self.rest, wake=self.wake)
                 await self._stop_asked.wait()
         finally:
             watching.cancel()
+            if self._orders is not None:
+                self._orders.close()
             for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if heeds_hangup else [])):
                 loop.remove_signal_handler(number)
         if abandoned := self._slots.abandoned:
@@ -164,6 +175,38 @@ class RunningWorker:
             logger.warning("who started this worker is gone: it finishes what it runs, and ends")
             self.finish()
 
+    def rest(self) -> None:
+        """Have it claim nothing more, and end once nothing runs, unless it is woken before. On its event loop."""
+        if self._claimer.rests or self._stop_asked.is_set() or self._vitals.stage is not Stage.WORKING:
+            return
+        logger.info("worker %s is let go: it finishes what it runs, and ends unless it is needed before", self.options.name)
+        self._claimer.rests = True
+        self._show_draining(1)
+        self._woken = asyncio.Event()
+        self._group.create_task(self._end_when_empty(self._woken), name="holdfast-rest")
+
+    def wake(self) -> None:
+        """Have it claim again; one that ends already goes on doing so. On its event loop."""
+        if not self._claimer.rests or self._stop_asked.is_set() or self._vitals.stage is not Stage.WORKING:
+            return
+        logger.info("worker %s is needed again: it claims", self.options.name)
+        self._claimer.rests = False
+        self._woken.set()
+        self._show_draining(0)
+        self._claimer.hinted()
+
+    async def _end_when_empty(self, woken: asyncio.Event) -> None:
+        self._slots.give_back()
+        while not woken.is_set():
+            if self._slots.empty and not self._claimer.asks:
+                self.finish()
+                return
+            await wait_for_event(woken, RESTING)
+
+    def _show_draining(self, level: int) -> None:
+        self.counters.level(count.DRAINS, level)
+        self._heartbeat.tell()
+
     def finish(self) -> None:
         """Have it drain and end by itself, as if a person had drained it. On its event loop."""
         self._stop_asked.set()
@@ -178,8 +221,10 @@ class RunningWorker:
             if self._stopped:
                 return
             self._vitals.stage = Stage.DRAINING
-            self.counters.level(count.DRAINS, 1)
-            self._heartbeat.tell()
+            self._woken.set()
+            if self._orders is not None:
+                self._orders.ends()
+            self._show_draining(1)
             self._tell("worker_stopping")
             self._claimer.stop()
             await asyncio.wait({self._claiming})
@@ -215,6 +260,7 @@ class RunningWorker:
         self._slots.reporter.stop()
         self._slots.settler.give_up()
         self._heartbeat.halt()
+        self._woken.set()
         self._stopped = True
         self._vitals.stage = Stage.STOPPED
         self._end_asked.set()
@@ -321,7 +367,7 @@ class RunningWorker:
     async def _run_parts(self) -> None:
         """Start every loop. Nothing here may fail once the group is entered: it would wait for its loops for ever."""
         self._stack.push_async_callback(self._slots.close)
-        group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        group = self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
         for service in self._services.values():
             group.create_task(service.run(), name=f"holdfast-{service.name}")
         group.create_task(self._slots.reporter.run(), name="holdfast-reporter")
