@@ -110,7 +110,7 @@ class Media:
         self._storage = None if storage is None or isinstance(storage, str) else storage
         self.tasks = declare(app, self)
         self.clip = declare_clip(app, settings_for(self))
-        self.library = Library(app, self.tasks.prepare, self.tasks.tidy)
+        self.library = Library(app, self.tasks.prepare, self.tasks.tidy, segment_seconds=self.settings.segment_seconds)
         self._grids = Grids(self.library.looking)
         app.lifespan(self._alongside)
         app.capabilities(self._found)

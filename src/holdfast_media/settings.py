@@ -113,7 +113,20 @@ def load(given: Mapping[str, Any], *, folder: Path | None = None, environment: M
     for name, value in given.items():
         if value is not None:
             values[name] = _read(_known(name, f"{name}="), value, f"{name}=")
-    return Settings(**values)
+    settings = Settings(**values)
+    if why := too_short(settings.chunk_seconds, settings.segment_seconds):
+        raise BadSetting(f"chunk_seconds {why}")
+    return settings
+
+
+def too_short(chunk: float, segment: int) -> str:
+    """Return why a chunk of this length cannot be made of segments of that length, and what to do; empty: it can."""
+    if chunk >= segment:
+        return ""
+    return (
+        f"is {chunk:g} s and segment_seconds {segment} s: a chunk holds at least one segment. Make chunks of {segment} s or "
+        f"more, or segments of {max(1, int(chunk))} s: HOLDFAST_MEDIA_SEGMENT_SECONDS, or segment_seconds in holdfast.toml"
+    )
 
 
 def seconds(value: object) -> float:

@@ -37,6 +37,7 @@ from holdfast_media.library.records import (
 from holdfast_media.library.refusals import BadRequest, NotFailed, VideoBusy, VideoNotFound
 from holdfast_media.library.statements import Statements, drive
 from holdfast_media.library.states import ACTIVE, VersionState, VideoState
+from holdfast_media.settings import too_short
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -53,8 +54,9 @@ LONGEST_NAME: Final = 100
 class Library:
     """The videos of an app. Made by `Media`; nothing is opened before it is used."""
 
-    def __init__(self, app: Holdfast, prepare: Task[..., Any], tidy: Task[..., Any]) -> None:
+    def __init__(self, app: Holdfast, prepare: Task[..., Any], tidy: Task[..., Any], *, segment_seconds: int) -> None:
         self._app = app
+        self._segment_seconds = segment_seconds
         self._prepare = prepare
         self._tidy = tidy
         self.database = Database(lambda: app.url)
@@ -84,7 +86,7 @@ class Library:
         (LADDER_INVALID). With `conn` both stand or fall with the transaction of that connection.
         """
         ref = _source(source, key, copy=copy)
-        _check_chunk(chunk_seconds)
+        self._check_chunk(chunk_seconds)
         asked = Asked(ladder=ladder, rungs=_rungs(ladder), chunk_seconds=chunk_seconds, transcribe=transcribe)
         name = (title or Path(ref.shown).stem or ref.shown)[:LONGEST_TITLE]
         async with self._within(conn) as on:
@@ -122,7 +124,6 @@ class Library:
         """
         if isinstance(qualities, str):
             raise BadRequest(f"qualities is a list: write qualities=[{qualities!r}]")
-        _check_chunk(chunk_seconds)
         asked = Asked(
             ladder=ladder,
             rungs=_rungs(ladder),
@@ -140,6 +141,7 @@ class Library:
             published = next((one for one in versions if one.id == video.published), None)
             _check_qualities(asked, video, published)
             asked = _as_before(asked, published or next(iter(versions), None))
+            self._check_chunk(asked.chunk_seconds)
             for one in versions:
                 if not one.active:
                     continue
@@ -379,6 +381,15 @@ class Library:
         async with self.database.transaction() as on:
             yield on
 
+    def _check_chunk(self, seconds: float | None) -> None:
+        """Refuse a length of chunks that no plan could have: said now, and not by a job that fails."""
+        if seconds is None:
+            return
+        if not 0 < seconds < math.inf:
+            raise BadRequest(f"chunk_seconds (--chunk-seconds) must be more than 0, not {seconds:g}: how much one job encodes")
+        if why := too_short(seconds, self._segment_seconds):
+            raise BadRequest(f"chunk_seconds (--chunk-seconds) {why}")
+
     async def _ask(self, on: Statements, video_id: str, video: Video | None, asked: Asked, *, by: str) -> None:
         version_id, job_id = str(uuid7()), uuid7()
         if not await moves.add_version(on, version_id, video, video_id, asked=asked, prepare=str(job_id)):
@@ -407,11 +418,6 @@ class Library:
             rows = await on.execute(statement, *args)
         columns = VIDEO_COLUMNS.count(",") + 1
         return [video_of(row[:columns], (version_of(row[columns:]),)) for row in rows]
-
-
-def _check_chunk(seconds: float | None) -> None:
-    if seconds is not None and not 0 < seconds < math.inf:
-        raise BadRequest(f"chunk_seconds (--chunk-seconds) must be more than 0, not {seconds:g}: how much one job encodes")
 
 
 def _check_qualities(asked: Asked, video: Video, published: Version | None) -> None:

@@ -38,6 +38,8 @@ def test_a_table_of_pyproject_is_read_too(tmp_path: Path) -> None:
         ({"chunk_second": 3}, "do you mean 'chunk_seconds'?"),
         ({"chunk_seconds": "soon"}, "chunk_seconds=: chunk_seconds must be a duration"),
         ({"chunk_seconds": 0}, "must be more than 0"),
+        ({"chunk_seconds": 4}, "chunk_seconds is 4 s and segment_seconds 6 s: a chunk holds at least one segment"),
+        ({"chunk_seconds": 4, "segment_seconds": 5}, "Make chunks of 5 s or more, or segments of 4 s"),
         ({"encoder": "h265"}, "must be one of auto, x264, nvenc"),
         ({"attempts": 0}, "must be a whole number from 1, not 0"),
         ({"reserve": "plenty"}, "must be a size such as 512MB"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     [
         (("--chunk", "0"), "chunk_seconds (--chunk-seconds) must be more than 0, not 0"),
         (("--chunk=-1",), "must be a duration"),
+        (("--chunk-seconds", "1"), "chunk_seconds (--chunk-seconds) is 1 s and segment_seconds 2 s: a chunk holds at least"),
         (("--ladder", "nope.toml"), "there is no ladder nope.toml: the file does not exist"),
     ],
 )
@@ -29,6 +30,7 @@ def test_what_cannot_be_made_is_refused(cli: Callable[..., Done], here: Path, op
     refused = cli("transcode", "film.mp4", *options)
     assert (refused.code, said in refused.err, "Error" in refused.err) == (2, True, False), refused.err
     assert not list(here.glob("media/videos/*"))
+    assert not cli("ls").out, "something was stored"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -121,6 +122,11 @@ async def test_what_makes_no_sense_is_refused_in_words(world: World) -> None:
             await library.add("film.mp4", chunk_seconds=chunk)
         with pytest.raises(BadRequest, match="must be more than 0"):
             await library.retranscode(video.id, chunk_seconds=chunk)
+    for asking in (partial(library.add, "film.mp4"), partial(library.retranscode, video.id)):
+        with pytest.raises(
+            BadRequest, match=r"is 3 s and segment_seconds 6 s: .* Make chunks of 6 s or more, or segments of 3 s"
+        ):
+            await asking(chunk_seconds=3)
     with pytest.raises(BadSetting, match=r"media library lives in the database"):
         await Media(Holdfast("memory://"), root=world.folder).library.list()
 
@@ -128,7 +134,7 @@ async def test_what_makes_no_sense_is_refused_in_words(world: World) -> None:
 async def test_a_retranscode_keeps_the_ladder_and_the_chunks_that_the_title_was_made_with(world: World) -> None:
     library = world.media.library
     two = ladder(world.folder / "two.toml", ("120p", 120, True), ("60p", 60, False))
-    video = await library.add("film.mp4", ladder=str(two), chunk_seconds=3)
+    video = await library.add("film.mp4", ladder=str(two), chunk_seconds=12)
     again = await library.retranscode(video.id, replace=True)  # nothing was published yet: what was asked for counts
     assert again.newest is not None
     await published(world, again.newest.id, "120p", "60p")
@@ -136,12 +142,12 @@ async def test_a_retranscode_keeps_the_ladder_and_the_chunks_that_the_title_was_
         found = await library.retranscode(video.id, qualities=only, replace=True)
         assert found.newest is not None
         asked = found.newest.asked
-        assert ([one.name for one in asked.rungs or ()], asked.chunk_seconds) == (["120p", "60p"], 3)
+        assert ([one.name for one in asked.rungs or ()], asked.chunk_seconds) == (["120p", "60p"], 12)
         assert asked.ladder == str(two)
     other = ladder(world.folder / "other.toml", ("90p", 90, True))
-    found = await library.retranscode(video.id, ladder=str(other), chunk_seconds=5, replace=True)  # what is said counts
+    found = await library.retranscode(video.id, ladder=str(other), chunk_seconds=18, replace=True)  # what is said counts
     assert found.newest is not None
-    assert ([one.name for one in found.newest.asked.rungs or ()], found.newest.asked.chunk_seconds) == (["90p"], 5)
+    assert ([one.name for one in found.newest.asked.rungs or ()], found.newest.asked.chunk_seconds) == (["90p"], 18)
 
 
 async def test_chosen_qualities_are_of_the_ladder_that_was_used_whatever_the_settings_say_now(world: World) -> None:
