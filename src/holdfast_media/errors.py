@@ -136,14 +136,16 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
 class MediaError(Exception):
     """Media work failed: `code` is one of `CODES`, `message` says what happened, why, and what to do.
 
-    `detail` holds the end of what ffmpeg wrote, redacted; it is in no message, for it is for the one who looks closer.
+    `detail` holds the end of what a program wrote, and `said_by` is who that was; it is in no message, for it is for the one
+    who looks closer.
     """
 
-    def __init__(self, code: str, message: str, *, detail: str = "") -> None:
+    def __init__(self, code: str, message: str, *, detail: str = "", said_by: str = "ffmpeg") -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
         self.detail = detail
+        self.said_by = said_by
 
     @property
     def retryable(self) -> bool:
@@ -154,7 +156,7 @@ class MediaError(Exception):
         return f"{self.code}: {self.message}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuilt, (type(self), self.code, self.message, self.detail))
+        return (_rebuilt, (type(self), self.code, self.message, self.detail, self.said_by))
 
 
 class Stopped(Exception):
@@ -165,6 +167,6 @@ class Stopped(Exception):
         self.reason = reason
 
 
-def _rebuilt(kind: type[MediaError], code: str, message: str, detail: str) -> MediaError:
-    """Make the error again on the far side of a process: `detail` is an option, which plain pickling would lose."""
-    return kind(code, message, detail=detail)
+def _rebuilt(kind: type[MediaError], code: str, message: str, detail: str, said_by: str) -> MediaError:
+    """Make the error again on the far side of a process: plain pickling would lose the options."""
+    return kind(code, message, detail=detail, said_by=said_by)

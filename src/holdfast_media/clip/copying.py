@@ -63,10 +63,15 @@ def copy_stretch(
     try:
         ended = child.run([sys.executable, *arguments], timeout=deadline.left(), stop=stop, on_line=hear, memory=MEMORY)
     except Late as late:
-        raise deadline.missed(detail=late.tail) from None
+        raise deadline.missed(detail=late.tail, said_by="the process that copies") from None
     if not answers:
         code = INPUT_UNREADABLE if ended.returncode < 0 and ended.returncode not in {-9, -15} else INTERNAL_TRANSIENT
-        raise MediaError(code, f"the process that copies ended with {ended.returncode} and gave no answer", detail=ended.tail)
+        raise MediaError(
+            code,
+            f"the process that copies ended with {ended.returncode} and gave no answer",
+            detail=ended.tail,
+            said_by="the process that copies",
+        )
     if isinstance(answers[-1], Refusal):
-        raise MediaError(answers[-1].code, answers[-1].message, detail=ended.tail)
+        raise MediaError(answers[-1].code, answers[-1].message, detail=ended.tail, said_by="the process that copies")
     return answers[-1]

@@ -134,7 +134,7 @@ def cut(
         except MediaError as error:
             if error.code != ENCODE_TIMEOUT:
                 raise
-            raise deadline.missed(detail=error.detail) from None
+            raise deadline.missed(detail=error.detail, said_by=error.said_by) from None
         _check_written(target)
 
     if fast and stretch.picture is not None:

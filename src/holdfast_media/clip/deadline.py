@@ -19,6 +19,7 @@ class Deadline:
         """Return the seconds that are left."""
         return max(0.0, self.begun + self.seconds - time.monotonic())
 
-    def missed(self, *, detail: str) -> MediaError:
+    def missed(self, *, detail: str, said_by: str) -> MediaError:
         """Return what to raise when a process was ended because none were."""
-        return MediaError(CLIP_TIMEOUT, f"cutting took longer than {self.seconds:g} s, and was ended", detail=detail)
+        message = f"cutting took longer than {self.seconds:g} s, and was ended"
+        return MediaError(CLIP_TIMEOUT, message, detail=detail, said_by=said_by)

@@ -57,7 +57,7 @@ def translated(
     except MediaError as error:
         aborted()
         if error.detail:
-            log(shown(f"the end of what it said:\n{error.detail}"))
+            log(shown(f"the end of what {error.said_by} said:\n{error.detail}"))
         raise _told(error.code, shown(error.message), retryable=error.retryable) from None
     except Stopped as stopped:
         aborted()

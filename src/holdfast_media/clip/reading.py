@@ -14,6 +14,7 @@ import msgspec
 from holdfast_media.clip import child
 from holdfast_media.errors import INPUT_UNREADABLE, PROBE_FAILED, MediaError
 from holdfast_media.ffmpeg.supervise import Late
+from holdfast_media.source.probe import READER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,24 +97,28 @@ def read_stretch(path: Path, start: float, end: float | None, *, stop: Callable[
     try:
         ended = child.run(arguments, timeout=deadline.left(), stop=stop, on_line=lines.append, memory=MEMORY)
     except Late as late:
-        raise deadline.missed(detail=late.tail) from None
+        raise deadline.missed(detail=late.tail, said_by=READER) from None
     if ended.returncode in {-9, -15}:
         raise MediaError(
             PROBE_FAILED,
             "the process that reads the source was killed from outside, perhaps for want of memory",
             detail=ended.tail,
+            said_by=READER,
         )
     if ended.returncode < 0:
         message = f"the source is so broken that reading it crashes (signal {-ended.returncode})"
-        raise MediaError(INPUT_UNREADABLE, message, detail=ended.tail)
+        raise MediaError(INPUT_UNREADABLE, message, detail=ended.tail, said_by=READER)
     try:
         answer = msgspec.json.decode(lines[-1] if lines else "", type=Stretch | Refusal)
     except msgspec.MsgspecError:
         raise MediaError(
-            PROBE_FAILED, f"the process that reads the source gave no answer (exit {ended.returncode})", detail=ended.tail
+            PROBE_FAILED,
+            f"the process that reads the source gave no answer (exit {ended.returncode})",
+            detail=ended.tail,
+            said_by=READER,
         ) from None
     if isinstance(answer, Refusal):
-        raise MediaError(answer.code, answer.message, detail=ended.tail)
+        raise MediaError(answer.code, answer.message, detail=ended.tail, said_by=READER)
     return answer
 
 

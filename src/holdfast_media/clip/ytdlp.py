@@ -79,7 +79,7 @@ def fetch(
         ended = child.run(command, timeout=timeout, stop=stop, on_line=hear, environment=_through(proxy))
     except Late as late:
         message = f"yt-dlp took longer than {timeout:g} s for {shown_url(url)}, and was ended"
-        raise MediaError(YTDLP_TIMEOUT, message, detail=late.tail) from None
+        raise MediaError(YTDLP_TIMEOUT, message, detail=late.tail, said_by="yt-dlp") from None
     made = sorted(folder.glob(f"{NAME}.*"), key=lambda path: path.stat().st_size, reverse=True)
     if ended.returncode == 0 and made and not made[0].name.endswith((".part", ".ytdl")):
         if made[0].stat().st_size > max_bytes:
@@ -89,7 +89,7 @@ def fetch(
     if ended.returncode == 0:
         raise MediaError(SOURCE_TOO_LARGE, f"yt-dlp fetched nothing: the video has more than {max_bytes:,} bytes")
     code = UPSTREAM_FAILURE if _PASSING.search(said) or ended.returncode < 0 else YTDLP_FAILED
-    raise MediaError(code, f"yt-dlp gave up on {shown_url(url)}: {said}", detail=ended.tail)
+    raise MediaError(code, f"yt-dlp gave up on {shown_url(url)}: {said}", detail=ended.tail, said_by="yt-dlp")
 
 
 def _through(proxy: str) -> dict[str, str]:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 MEMORY: Final = 3 << 30
 """Of address space: mapped libraries count, and a frame of 8K has 50 MB, or 100 with 10 bits."""
+READER: Final = "the reader of the source"
+"""Who wrote what is told of a failure."""
 _MOST_OUTPUT: Final = 8 << 20
 _READER: Final = Path(__file__).with_name("reader.py")
 
@@ -114,7 +116,7 @@ def ask(
     tail = redact(ended.tail, hidden=(path,))
     if complaints.no_memory:
         message = f"reading the source takes more than {memory / (1 << 30):.1f} GiB of memory. Make its picture smaller."
-        raise MediaError(INPUT_TOO_LARGE, message, detail=tail)
+        raise MediaError(INPUT_TOO_LARGE, message, detail=tail, said_by=READER)
     return _understood(answers[0] if answers else b"", ended.returncode, tail)
 
 
@@ -125,11 +127,11 @@ def _understood(line: bytes, returncode: int, tail: str) -> Answer:
     except msgspec.DecodeError:
         answer = Answer()
     if returncode == 0 and answer.code in CODES:
-        raise MediaError(answer.code, answer.message, detail=tail)
+        raise MediaError(answer.code, answer.message, detail=tail, said_by=READER)
     if returncode == 0 and (answer.facts is not None or answer.frames):
         return answer
     if "ModuleNotFoundError" in tail or "ImportError" in tail:
         message = "the reader needs PyAV, which is missing. Install it: pip install 'holdfast[media]'."
-        raise MediaError(PROBE_FAILED, message, detail=tail)
+        raise MediaError(PROBE_FAILED, message, detail=tail, said_by=READER)
     how = f"ended by signal {-returncode}" if returncode < 0 else f"failed with code {returncode}"
-    raise MediaError(INPUT_UNREADABLE, f"the source broke the reader, which {how}.", detail=tail)
+    raise MediaError(INPUT_UNREADABLE, f"the source broke the reader, which {how}.", detail=tail, said_by=READER)

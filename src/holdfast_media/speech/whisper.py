@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL: Final = "small"
 INSTALL: Final = "pip install 'holdfast[speech]'"
+SPEAKER: Final = "speech recognition"
+"""Who wrote what is told of a failure."""
 LOOK_WITHIN: Final = 120.0
 """Seconds: the library takes some to load, and more on a busy machine."""
 _found: Final[set[Search]] = set()
@@ -136,14 +138,16 @@ class FasterWhisper:
                 INTERNAL_TRANSIENT,
                 f"looking for the model {self.model} took longer than {LOOK_WITHIN:g} s",
                 detail=late.tail,
+                said_by=SPEAKER,
             ) from None
         if hearing.failed is not None:
-            raise MediaError(hearing.failed.code, hearing.failed.message, detail=ended.tail)
+            raise MediaError(hearing.failed.code, hearing.failed.message, detail=ended.tail, said_by=SPEAKER)
         if not hearing.found:
             raise MediaError(
                 INTERNAL_TRANSIENT,
                 f"the process that looks for the model {self.model} ended early (exit {ended.returncode})",
                 detail=ended.tail,
+                said_by=SPEAKER,
             )
         _found.add(search)
 
@@ -181,14 +185,16 @@ class FasterWhisper:
                 INTERNAL_TRANSIENT,
                 f"speech recognition took longer than {self.timeout:g} s, and was ended",
                 detail=late.tail,
+                said_by=SPEAKER,
             ) from None
         if hearing.failed is not None:
-            raise MediaError(hearing.failed.code, hearing.failed.message, detail=ended.tail)
+            raise MediaError(hearing.failed.code, hearing.failed.message, detail=ended.tail, said_by=SPEAKER)
         if not hearing.done:
             raise MediaError(
                 INTERNAL_TRANSIENT,
                 f"the process that recognises speech ended early (exit {ended.returncode})",
                 detail=ended.tail,
+                said_by=SPEAKER,
             )
         return Transcript(tuple(hearing.segments), hearing.language or language)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast import Aborted, Cancel, Fatal, HoldfastError, Reschedule, Retryable, StaleLease
+from holdfast_media.clip.redaction import Redaction
 from holdfast_media.clip.scratch import own
 from holdfast_media.errors import DISK_FULL, INPUT_CHANGED, INPUT_MISSING, MediaError, Stopped
 from holdfast_media.ffmpeg import find_ffmpeg
@@ -53,6 +54,7 @@ class Context:
         self.settings = settings
         self.storage = storage.bind(Attempt.of(job), stop=self.stop)
         self._dialect = dialect
+        self._known: set[Path] = set()
         self.look_up = look_up
         """Returns a video as it is now, outside of the job's transaction; `None`: it is deleted."""
 
@@ -80,6 +82,10 @@ class Context:
     def stop(self) -> str | None:
         """Return why to stop, for the engine."""
         return str(self.job.abort.reason) if self.job.abort.is_set() else None
+
+    def shown(self, text: str) -> str:
+        """Return a text without paths outside the scratch folder, as log lines and errors may have it."""
+        return Redaction(self.settings.scratch, self._known)(text)
 
     @property
     def ffmpeg(self) -> Path:
@@ -143,6 +149,7 @@ class Context:
 
         Where nothing has touched it its bytes need not be read again.
         """
+        self._known.add(path)
         before = _status(path)
         yield
         after = _status(path)
@@ -207,11 +214,12 @@ def told(context: Context) -> Iterator[None]:
     except MediaError as error:
         context.job.abort.check()  # what was asked to stop did not fail
         if error.detail:
-            context.job.log.warning("the end of what ffmpeg said:\n%s", error.detail)
+            context.job.log.warning("the end of what %s said:\n%s", error.said_by, context.shown(error.detail))
         if error.code == DISK_FULL:
             raise _later(context, error.message) from error
-        kind = Retryable if error.retryable else Fatal
-        raise kind(error.message, code=error.code) from error
+        kind, message = Retryable if error.retryable else Fatal, context.shown(error.message)
+        # the record of the attempt has the cause's own words too
+        raise kind(message, code=error.code) from (error if message == error.message else None)
     except OSError as error:
         context.job.abort.check()
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:

@@ -164,7 +164,7 @@ async def test_the_end_of_what_it_said_is_in_the_log_of_the_job(tmp_path: Path, 
             with pytest.raises(JobFailed):
                 await handle.result(timeout=60)
         log = "\n".join(line.message for line in await handle.logs())
-        assert "[generic] looked into <path>\nERROR: Unsupported URL" in log
+        assert "the end of what yt-dlp said:\n[generic] looked into <path>\nERROR: Unsupported URL" in log
         await studio.app.close()
 
 

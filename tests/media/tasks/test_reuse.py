@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast import State
 from holdfast_media import VersionState, VideoState
-from holdfast_media.errors import INTERNAL_TRANSIENT, OUTPUT_MISMATCH, MediaError
+from holdfast_media.errors import INTERNAL_TRANSIENT, OUTPUT_MISMATCH, SPEECH_FAILED, MediaError
 from holdfast_media.source import check as check_source
 from holdfast_media.speech.transcript import Segment, Transcript
 from holdfast_media.tasks import finalizing, preparing, tidying
@@ -220,3 +220,36 @@ async def test_whoever_asks_for_subtitles_where_nobody_writes_them_is_told(studi
     assert result is not None
     assert (result["captions"], result["failed"], result["code"]) == (None, ["transcribe"], "NO_TRANSCRIBER")
     assert "Media(transcriber=…)" in result["message"]
+
+
+class Confused:
+    """Gives up, with words that name files of this machine."""
+
+    recipe = "confused 1"
+
+    def check(self) -> None:
+        """It can work here."""
+
+    def transcribe(self, source: Path, **_: Any) -> Transcript:
+        said = f"cannot read {source} beside /home/ana/.cache/models"
+        raise MediaError(SPEECH_FAILED, said, detail=f"Traceback: {said}", said_by="speech recognition")
+
+
+async def test_what_the_transcriber_said_is_told_as_its_own_and_without_paths(studio: Studio) -> None:
+    studio.media.transcriber = Confused()
+    spaced = studio.folder / "my films"
+    spaced.mkdir()
+    video = await studio.media.library.add(film(spaced / "a b.mp4", seconds=2), transcribe=True)
+    async with studio.worker():
+        video = await studio.ended(video)
+    assert video.newest is not None
+    assert video.newest.result is not None
+    assert video.newest.jobs.transcribe is not None
+    handle = studio.app.job(video.newest.jobs.transcribe)
+    log = "\n".join(line.message for line in await handle.logs())
+    assert "the end of what speech recognition said:\nTraceback: cannot read <source> beside <path>" in log
+    report = await handle.report()
+    told = f"{log} {report} {video.newest.result['message']}"
+    assert "cannot read <source> beside <path>" in video.newest.result["message"]
+    assert "/home/ana" not in told
+    assert str(spaced) not in told
