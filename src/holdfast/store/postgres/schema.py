@@ -170,5 +170,5 @@ def too_new(schema: str, target: str, found: int) -> SchemaTooNew:
     """Return the error for a schema from the future."""
     return SchemaTooNew(
         f"the schema {schema!r} at {target} has version {found}, this Holdfast knows versions up to {latest()}. "
-        "Upgrade Holdfast here: pip install --upgrade holdfast"
+        "Upgrade Holdfast on this machine to a version that knows it, from a newer clone: pip install ../holdfast"
     )

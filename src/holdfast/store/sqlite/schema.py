@@ -68,7 +68,7 @@ def check(found: int | None, path: str) -> None:
     if found > newest():
         raise SchemaTooNew(
             f"the schema in {path} has version {found}, this Holdfast knows {newest()} at most. "
-            "Upgrade with: pip install --upgrade holdfast"
+            "Upgrade Holdfast on this machine to a version that knows it, from a newer clone: pip install ../holdfast"
         )
 
 
