@@ -19,10 +19,13 @@ def run(
     timeout: float,
     stop: Callable[[], str | None],
     on_line: Callable[[str], None] = lambda _: None,
+    on_tick: Callable[[float], None] | None = None,
     memory: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Run a program until it ends; `on_line` gets the lines of its standard output. Raises `Late` and `Stopped`.
+    """Run a program until it ends; `on_line` gets the lines of its standard output, `on_tick` the time, again and again.
+
+    Raises `Late`, `Stopped`, and what these two raise.
 
     However this returns or raises, the program and all it started are gone; so they are when this process is killed, on Linux.
     """
@@ -36,7 +39,9 @@ def run(
         for line in filter(None, map(bytes.strip, lines)):
             on_line(line.decode(errors="replace"))
 
-    ended = supervise(command, on_output=take, stop=stop, timeout=timeout, memory=memory, environment=environment)
+    ended = supervise(
+        command, on_output=take, on_tick=on_tick, stop=stop, timeout=timeout, memory=memory, environment=environment
+    )
     if rest.strip():
         on_line(rest.decode(errors="replace"))
     return ended

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import math
 import sys
+import time
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 AHEAD = 64
 """Packets of the picture that are looked at beyond the end: more than any codec reorders."""
+TELL_EVERY = 1.0
+"""Seconds between two signs of life while nothing is copied yet."""
 LAGS = 5
 """Seconds that sound may stand behind the picture in a file."""
 
@@ -140,9 +143,15 @@ def _copy(
 
 
 def _picture(packets: Iterator[Packet[Any]], key: int) -> Iterator[tuple[int, Packet[Any]]]:
-    """Yield the packets from the key frame on with their times; not those that are shown before it, which lean on others."""
-    seen = False
+    """Yield the packets from the key frame on with their times; not those that are shown before it, which lean on others.
+
+    Reading far is no standing still: it is told now and then.
+    """
+    seen, told = False, -math.inf
     for packet in packets:
+        if (now := time.monotonic()) - told >= TELL_EVERY:
+            told = now
+            _say(Share(share=0.0))
         if packet.size and packet.pts is not None:
             seen = seen or packet.pts == key
             if seen and packet.pts >= key:

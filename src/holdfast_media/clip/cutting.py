@@ -112,7 +112,7 @@ def cut(
 ) -> Cut:
     """Write the clip into a file, and return what it really holds, as read from that file.
 
-    Raises `MediaError`: `CLIP_TIMEOUT` when it took too long, and `ENCODE_STALLED` when ffmpeg wrote nothing for `stall_after`
+    Raises `MediaError`: `CLIP_TIMEOUT` when it took too long, and `ENCODE_STALLED` when nothing moved for `stall_after`
     seconds, and then nothing runs any more; `OUTPUT_EMPTY`, `OUTPUT_MISMATCH`; and `Stopped`.
     """
     wanted = _span(stretch, start, end, fast=fast)
@@ -139,7 +139,16 @@ def cut(
 
     if fast and stretch.picture is not None:
         assert stretch.picture.key is not None  # noqa: S101  checked by `check_range`
-        copied = copy_stretch(source, target, stretch.picture.key, end, deadline=deadline, stop=stop, on_progress=on_progress)
+        copied = copy_stretch(
+            source,
+            target,
+            stretch.picture.key,
+            end,
+            deadline=deadline,
+            stop=stop,
+            stall_after=stall_after,
+            on_progress=on_progress,
+        )
         _check_written(target)
         return _copied(stretch, stretch.picture, copied, target.suffix.removeprefix("."))
     run(seek=True)

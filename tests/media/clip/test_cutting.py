@@ -8,10 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import av
+import msgspec
 import psutil
 import pytest
 
 from holdfast_media import ffmpeg
+from holdfast_media.clip import copier
+from holdfast_media.clip.copying import copy_stretch
 from holdfast_media.clip.cutting import Cut, check_range, container_for, cut
 from holdfast_media.clip.deadline import Deadline
 from holdfast_media.clip.reading import read_stretch
@@ -346,3 +349,29 @@ def test_a_name_that_looks_like_an_option_or_an_address_is_a_name(film: Path, tm
         shutil.copy(film, source)
         facts, _ = make_clip(source, tmp_path, 1.0, 1.5, fast=fast)
         assert facts.frames in {15, 46}
+
+
+def test_a_copy_that_stands_still_is_ended_long_before_its_time_is_up(tmp_path: Path) -> None:
+    """As on a disk that does not answer: a pipe that nobody writes into."""
+    hung = tmp_path / "hung.mp4"
+    os.mkfifo(hung)
+    with pytest.raises(MediaError, match=r"the copy moved nothing for 0\.5 seconds") as error:
+        copy_stretch(
+            hung,
+            tmp_path / "clip.mp4",
+            0,
+            None,
+            deadline=Deadline(600.0),
+            stop=lambda: None,
+            stall_after=0.5,
+            on_progress=lambda _: None,
+        )
+    assert (error.value.code, error.value.retryable, error.value.said_by) == ("ENCODE_STALLED", True, "the process that copies")
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_copy_that_still_reads_says_so(film: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copier.main(str(film), str(tmp_path / "clip.mp4"), "0", "end")
+    shares = [msgspec.json.decode(line).get("share") for line in capsys.readouterr().out.splitlines()]
+    assert shares[0] == 0.0, "before anything is copied"
+    assert shares[-2:] == [1.0, None]
