@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         QueueView,
         Stats,
         Store,
+        TaskCounts,
         WorkerView,
     )
 
@@ -151,8 +152,8 @@ def _running(situation: Situation) -> list[Reason]:
     doubt = ""
     if holder is not None and holder.state is WorkerState.OFFLINE:
         doubt = ", which is offline"
-    elif holder is not None and _silence(holder, now) > SILENT:
-        doubt = f", which has given no sign of life for {span(_silence(holder, now))}"
+    elif holder is not None and silence(holder, now) > SILENT:
+        doubt = f", which has given no sign of life for {span(silence(holder, now))}"
     found = []
     if view.lapsed or left <= 0:
         found.append(
@@ -319,7 +320,7 @@ def longest_wait(stats: Stats, queues: Iterable[QueueView], workers: Iterable[Wo
     What waits for a person does not count: queues that are paused, and those where all that is ready is completed from outside.
     """
     paused = {queue.name for queue in queues if queue.paused_at is not None}
-    outside = {task for worker in workers for task in _info(worker).outside}
+    outside = completed_outside(workers)
     for_workers = {row.queue for row in stats.tasks if row.counts.get(State.READY, 0) and row.task not in outside}
     waits = [(queue, age) for queue, age in stats.oldest_waiting.items() if queue in for_workers - paused]
     return max(waits, key=lambda wait: wait[1], default=None)
@@ -395,7 +396,7 @@ def _busy(situation: Situation, able: Sequence[WorkerView]) -> list[Reason]:
     if view.state is not State.READY or view.paused or situation.limits:
         return []
     ahead = max(0, situation.stats.count(State.READY, queue=view.queue) - 1)
-    silent = all(_silence(one, situation.now) > SILENT for one in able)
+    silent = all(silence(one, situation.now) > SILENT for one in able)
     if silent:
         text = f"every worker that could run it ({len(able)}) has given no sign of life for more than {SILENT:g} s"
         return [
@@ -433,6 +434,24 @@ def _preferred(situation: Situation, able: Sequence[WorkerView]) -> Reason | Non
     return None
 
 
+def unserved(rows: Iterable[TaskCounts], workers: Iterable[WorkerView]) -> list[TaskCounts]:
+    """Return those of which no worker takes the task from the queue. Workers that say the same are asked once."""
+    offers = set()
+    for worker in workers:
+        info = _info(worker)
+        offers.add((worker.queues, None if info.tasks is None or info.more_tasks > 0 else tuple(info.tasks)))
+
+    def served(row: TaskCounts) -> bool:
+        return any((queues is None or row.queue in queues) and (tasks is None or row.task in tasks) for queues, tasks in offers)
+
+    return [row for row in rows if not served(row)]
+
+
+def completed_outside(workers: Iterable[WorkerView]) -> frozenset[str]:
+    """Return the tasks that nobody runs, by what workers say, also those that are gone."""
+    return frozenset(task for worker in workers for task in _info(worker).outside)
+
+
 def serves_task(worker: WorkerView, task: str) -> bool:
     """Tell whether a worker knows a task; one that does not name all it knows may know any."""
     info = _info(worker)
@@ -460,5 +479,6 @@ def _info(worker: WorkerView) -> _Info:
         return _Info()
 
 
-def _silence(worker: WorkerView, now: datetime) -> float:
+def silence(worker: WorkerView, now: datetime) -> float:
+    """Return for how many seconds a worker has given no sign of life."""
     return (now - (worker.heartbeat_at or worker.registered_at)).total_seconds()

@@ -19,7 +19,7 @@ from holdfast.config import OWN_FILE, SHARED_FILE, load
 from holdfast.core.spans import span
 from holdfast.core.states import WAITING
 from holdfast.errors import BadSetting, HoldfastError, SchemaError
-from holdfast.explaining import GONE, SILENT, longest_wait, serves_queue, serves_task
+from holdfast.explaining import GONE, SILENT, longest_wait, unserved
 from holdfast.store.port import Store, WorkerState, WorkerView
 
 OLDEST_PYTHON = (3, 11)
@@ -241,9 +241,5 @@ async def _workers(store: Store) -> list[Check]:
 
 
 async def _unserved(store: Store, live: list[WorkerView]) -> list[str]:
-    return [
-        f"{row.task} in {row.queue}"
-        for row in (await store.stats()).tasks
-        if any(row.counts.get(state) for state in WAITING)
-        and not any(serves_task(view, row.task) and serves_queue(view, row.queue) for view in live)
-    ]
+    waiting = [row for row in (await store.stats()).tasks if any(row.counts.get(state) for state in WAITING)]
+    return [f"{row.task} in {row.queue}" for row in unserved(waiting, live)]

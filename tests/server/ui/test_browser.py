@@ -43,6 +43,7 @@ from holdfast.store.port import (
 )
 from tests.server.ui.alerting import TARGETS, alerted, delivery
 from tests.server.ui.browser import ARGS, axe, chromium
+from tests.server.ui.incident import broken
 from tests.server.ui.serving import SECRET, Served, new_key, served
 from tests.server.ui.world import Shop, shop
 from tests.support.until import until
@@ -750,6 +751,30 @@ def test_the_login_has_no_barrier(stage: Stage, browser: Browser, request: pytes
     if request.config.getoption("--screenshots"):
         picture(page, "login")
     context.close()
+
+
+def test_an_overview_of_an_incident_has_no_barrier_and_leads_to_the_jobs(
+    browser: Browser, request: pytest.FixtureRequest
+) -> None:
+    with served("memory://") as serving:
+        serving.run(broken(serving.store))
+        context = browser.new_context(locale="en-US", viewport=WIDE)
+        page = context.new_page()
+        page.goto(f"{serving.url}/")
+        page.fill("#secret", SECRET)
+        page.press("#secret", "Enter")
+        expect(page.locator(".troubles li")).to_have_count(4)
+        page.evaluate(axe())
+        for theme in THEMES[::-1]:
+            page.emulate_media(color_scheme=theme)
+            assert page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"] == [], theme
+        if request.config.getoption("--screenshots"):
+            picture(page, "incident")
+        page.set_viewport_size(NARROW)
+        assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+        page.locator(".troubles").get_by_role("link", name="the jobs that wait").first.click()
+        expect(page.locator("tr[data-row] .state").first).to_have_text("ready")
+        context.close()
 
 
 def test_pages_fit_a_narrow_screen(stage: Stage, furnished: dict[str, str], request: pytest.FixtureRequest) -> None:

@@ -23,6 +23,7 @@ from holdfast.core.retry import Retry
 from holdfast.core.settle import Write
 from holdfast.core.states import Event, State
 from holdfast.errors import StoreUnavailable
+from holdfast.server.alerts.delivering import QUEUE, TASK
 from holdfast.server.settings import ServerSettings
 from holdfast.server.ui import charts, overview, steering
 from holdfast.server.ui import job as job_page
@@ -51,6 +52,7 @@ from holdfast.store.port import (
 from holdfast.system import SystemEnvironment
 from tests.server.served import bearer
 from tests.server.ui.conftest import OWN, Place, opened
+from tests.server.ui.incident import broken
 from tests.server.ui.serving import SECRET, new_key
 
 if TYPE_CHECKING:
@@ -400,6 +402,111 @@ def test_what_waits_for_people_is_not_what_has_waited_longest(place: Place) -> N
     assert re.fullmatch(r"\d+s in mail", oldest_on(place.client.get("/").text))
     place.do(place.store.resume("held"))
     assert oldest_on(place.client.get("/").text) == "1h in held"
+
+
+def wrong_on(page: str) -> list[tuple[str, list[str]]]:
+    """Return what the overview says is wrong, and where its links lead."""
+    found = re.search(r'<section class="card troubles".*?</section>', page, re.DOTALL)
+    items = re.findall(r"<li>(.*?)</li>", found[0], re.DOTALL) if found else []
+    texts = [re.findall(r"<strong>(.*?)</strong>", item)[0] for item in items]
+    links = [[html.unescape(link) for link in re.findall(r'<a href="([^"]+)"', item)] for item in items]
+    return list(zip(map(html.unescape, texts), links, strict=True))
+
+
+def test_an_overview_of_what_goes_well_says_of_nothing_that_it_is_wrong(place: Place) -> None:
+    assert wrong_on(place.client.get("/").text) == []
+    about = '{"queues": ["default"]}'
+    place.do(place.store.register(Worker(id=WORLD.job_id(), name="w-1", slots=2, info=about)))
+    enqueue(place, new(), new("invoice.approve", queue="held"), new(TASK, queue=QUEUE))
+    place.do(place.store.pause("held", by="ada"))
+    assert wrong_on(place.client.get("/").text) == []
+
+
+def test_an_overview_tells_first_what_is_wrong_and_where_to_look(place: Place) -> None:
+    place.do(broken(place.store))
+    page = place.client.get("/").text
+    assert page.index("What is wrong") < page.index("Oldest waiting")
+    assert wrong_on(page) == [
+        (
+            "No worker takes jobs, and 2,000 jobs wait: 3 are offline; the last sign of life was 2h ago.",
+            ["/workers?all=1", "/jobs?q=state%3Aready"],
+        ),
+        (
+            "The oldest job in the queue mail has waited for 2h; 2,000 are ready there.",
+            ["/jobs?q=state%3Aready+queue%3Amail", "/queues"],
+        ),
+        ("3 stalled leases: 3 running jobs have lost the worker.", ["#running", "/jobs?q=state%3Arunning"]),
+        (
+            "75% of the attempts of the last 5 minutes failed, 60 a minute; "
+            "in the last hour most of mail.send with SMTP_CLOSED.",
+            ["#failing", "/jobs?q=state%3Afailed+since%3A1h"],
+        ),
+    ]
+    workers = re.search(r"<dt>Live workers</dt>.*?</dd>", page, re.DOTALL)
+    assert workers is not None
+    assert ">0<" in workers[0], "one that delivers alerts runs nobody's jobs"
+    for _, links in wrong_on(page):
+        for link in links:
+            assert f'id="{link[1:]}"' in page if link.startswith("#") else place.client.get(link).status_code == 200
+
+
+def test_an_overview_says_what_no_worker_takes_and_who_is_silent(place: Place) -> None:
+    knows = json.dumps({"tasks": ["mail.send"], "queues": ["mail"]})
+    quiet, well = (Worker(id=WORLD.job_id(), name=name, slots=4, info=knows) for name in ("quiet", "well"))
+    place.do(place.store.register(quiet))
+    place.do(place.store.rewind(90.0))
+    place.do(place.store.register(well))
+    enqueue(place, new(queue="mail"), *(new(queue=queue) for queue in "abcde"), new("x.y", queue="mail"), new(queue="c"))
+    assert [text for text, _ in wrong_on(place.client.get("/").text)] == [
+        "1 of 2 workers said nothing for more than 1m.",
+        "No worker takes mail.send from the queue c, and 2 jobs wait.",
+        "No worker takes mail.send from the queue a, and 1 job waits.",
+        "No worker takes mail.send from the queue b, and 1 job waits.",
+        "Nor does any worker take 3 more tasks, of which 3 jobs wait.",
+    ]
+    some = place.having(Role.VIEWER, queues=("b",))
+    assert [text for text, _ in wrong_on(some.get("/").text)] == [
+        "No worker takes jobs, and 1 job waits: there never was one.",
+    ]
+
+
+def test_an_overview_of_a_slow_store_has_what_it_could_read_and_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.do(broken(place.store))
+    environment, stats, late = place.server.context.environment, place.store.stats, [0.0]
+    monotonic = environment.monotonic
+
+    async def slowly() -> Stats:
+        late[0] += 3.2
+        return await stats()
+
+    asked: list[str] = []
+
+    async def too_slow(*_: object, **__: object) -> Any:
+        asked.append("figures")
+        raise StoreUnavailable("the database", 0.0, "it took longer than the 5 s that a look may take, and was given up")
+
+    monkeypatch.setattr(environment, "monotonic", lambda: monotonic() + late[0])
+    monkeypatch.setattr(place.store, "stats", slowly)
+    assert wrong_on(place.client.get("/").text)[0][0].startswith(
+        "The store is slow: it took 3.2s for the first counts of this page."
+    )
+    monkeypatch.setattr(place.store, "figures", too_slow)
+    answer = place.client.get("/")
+    assert answer.status_code == 200
+    assert len(asked) == 1, "it was too slow for this, and asked again"
+    told = [text for text, _ in wrong_on(answer.text)]
+    assert told[0].endswith("for the first counts of this page, and too long for the rest, which is left out.")
+    assert told[1].startswith("No worker takes jobs, and 2,000 jobs wait")
+    assert "3 stalled leases" in answer.text
+    assert answer.text.count("The store was too slow for this.") == 2
+
+
+def test_many_paused_queues_leave_room_for_the_page(place: Place) -> None:
+    for number in range(8):
+        place.do(place.store.pause(f"q-{number}", by="ada"))
+    page = place.client.get("/").text
+    assert page.count("has been paused for") == 5
+    assert "3 more" in page
 
 
 def test_stalled_leases_are_counted_however_many_jobs_were_claimed_since(place: Place) -> None:

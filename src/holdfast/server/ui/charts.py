@@ -63,6 +63,24 @@ class Chart:
     """What it shows, for those who do not see it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How many attempts ended of late."""
+
+    well: int = 0
+    badly: int = 0
+
+    @property
+    def badly_a_minute(self) -> float:
+        """How many ended badly in a minute."""
+        return self.badly / (RECENT.total_seconds() / 60)
+
+    @property
+    def share(self) -> float:
+        """How many of all ended badly."""
+        return self.badly / max(1, self.well + self.badly)
+
+
 async def charts(store: Store, window: Window, now: datetime, queues: frozenset[str] | None) -> list[Chart]:
     """Return throughput, waits and runs over a window, of these queues; `None`: of all."""
     first = _step_of(now, window) - (window.steps - 1) * window.step
@@ -87,15 +105,14 @@ async def charts(store: Store, window: Window, now: datetime, queues: frozenset[
     ]
 
 
-async def failing_per_minute(store: Store, now: datetime, queues: frozenset[str] | None) -> float:
-    """Return how many attempts a minute ended badly of late, in these queues; `None`: in all."""
+async def ended(store: Store, now: datetime, queues: frozenset[str] | None) -> Ended:
+    """Return how many attempts ended of late, in these queues; `None`: in all."""
     views = await store.figures(Grain.MINUTE, since=now - RECENT, whole=queues is None)
-    bad = sum(
-        view.figure.count
-        for view in views
-        if view.figure.event in FAILED | RETRIED and (queues is None or view.figure.queue in queues)
+    figures = [view.figure for view in views if queues is None or view.figure.queue in queues]
+    return Ended(
+        well=sum(figure.count for figure in figures if figure.event in SUCCEEDED),
+        badly=sum(figure.count for figure in figures if figure.event in FAILED | RETRIED),
     )
-    return bad / (RECENT.total_seconds() / 60)
 
 
 def _by_step(views: Sequence[FigureView], window: Window, queues: frozenset[str] | None) -> dict[int, list[Figure]]:

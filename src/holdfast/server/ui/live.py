@@ -17,7 +17,9 @@ import msgspec
 
 from holdfast.core.states import State
 from holdfast.errors import HoldfastError
-from holdfast.store.port import Stats, WorkerState, WorkerView
+from holdfast.explaining import GONE
+from holdfast.server.alerts.delivering import delivers
+from holdfast.store.port import Stats, WorkerView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,7 +62,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
             return "The store does not answer."
         stats, of = self.stats, [None] if queues is None else sorted(queues)
         counts = {state: sum(stats.count(state, queue=queue) for queue in of) for state in SUMMED}
-        live = sum(1 for view in self.workers if view.state is not WorkerState.OFFLINE)
+        live = sum(1 for view in self.workers if view.state not in GONE and not view.manages and not delivers(view))
         told = ", ".join(f"{count} {state}" for state, count in counts.items())
         return f"{told}, {live} live workers."
 

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.core.states import Event, State
-from holdfast.explaining import longest_wait
+from holdfast.errors import StoreUnavailable
+from holdfast.explaining import GONE, longest_wait
+from holdfast.server.alerts.delivering import delivers
 from holdfast.server.principal import Right
 from holdfast.server.ui import charts, shown
-from holdfast.store.port import Stats, WorkerState
+from holdfast.server.ui.trouble import Seen, troubles
+from holdfast.store.port import RunningView, Stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from uuid import UUID
 
     from starlette.responses import Response
 
     from holdfast.server.ui.frame import Visit
-    from holdfast.store.port import FailureView
+    from holdfast.store.port import FailureView, WorkerView
+
+logger = logging.getLogger("holdfast.server")
+
+T = TypeVar("T")
 
 ASKED_FOR: Final = frozenset({Event.STOP, Event.EXPIRE_CANCEL})
 """Ends that somebody wanted."""
@@ -31,6 +39,7 @@ MOST_PAGES: Final = 20
 """Looks for failures of one kind among all that fails."""
 SHOWN_GROUPS: Final = 10
 SHOWN_RUNNING: Final = 10
+SHOWN_PAUSED: Final = 5
 
 
 @dataclass(slots=True)
@@ -47,13 +56,34 @@ class Group:
 
 async def overview(visit: Visit) -> Response:
     """Show the overview."""
-    store = visit.store
+    store, clock = visit.store, visit.ui.context.environment.monotonic
+    begun = clock()
     now, stats = await store.now(), scoped(visit, await store.stats())
-    window = charts.WINDOWS.get(visit.request.query_params.get("window", ""), charts.WINDOWS[charts.DEFAULT_WINDOW])
     everyone, queues = await store.workers(), await store.queues()
-    workers = [view for view in everyone if view.state is not WorkerState.OFFLINE and not view.manages]
-    running = await store.running(limit=SHOWN_RUNNING, queues=visit.who.queues)
-    failing, more_failing = await groups(visit, now)
+    took = clock() - begun
+    window = charts.WINDOWS.get(visit.request.query_params.get("window", ""), charts.WINDOWS[charts.DEFAULT_WINDOW])
+    workers = [view for view in everyone if runs_jobs(view)]
+    live = [view for view in workers if view.state not in GONE]
+    own, rest = visit.who.queues, Rest()
+    running = await rest.read(lambda: store.running(limit=SHOWN_RUNNING, queues=own), RunningView([], 0))
+    ended = await rest.read(lambda: charts.ended(store, now, own), charts.Ended())
+    none: tuple[list[Group], bool] = ([], False)
+    failing, more_failing = await rest.read(lambda: groups(visit, now), none)
+    drawn = await rest.read(lambda: charts.charts(store, window, now, own), list[charts.Chart]())
+    seen = Seen(
+        now=now,
+        stats=stats,
+        queues=queues,
+        workers=workers
+        if own is None
+        else [view for view in workers if view.queues is None or not own.isdisjoint(view.queues)],
+        lapsed=running.lapsed,
+        ended=ended,
+        groups=failing,
+        took=took,
+        left_out=rest.left_out,
+    )
+    paused = [queue for queue in queues if queue.paused_at and visit.may(Right.LOOK, queue.name)]
     return visit.render(
         "overview.html",
         title="Overview",
@@ -62,11 +92,14 @@ async def overview(visit: Visit) -> Response:
         stats=stats,
         states=list(State),
         oldest=longest_wait(stats, queues, everyone),
-        slots=sum(view.worker.slots for view in workers),
-        taken=sum(view.running for view in workers),
-        workers=workers,
-        failing=await charts.failing_per_minute(store, now, visit.who.queues),
-        charts=await charts.charts(store, window, now, visit.who.queues),
+        troubles=troubles(seen),
+        left_out=rest.left_out,
+        slots=sum(view.worker.slots for view in live),
+        taken=sum(view.running for view in live),
+        workers=live,
+        gone=len(workers) - len(live),
+        failing=ended.badly_a_minute,
+        charts=drawn,
         window=window.name,
         windows=list(charts.WINDOWS),
         groups=failing[:SHOWN_GROUPS],
@@ -74,8 +107,26 @@ async def overview(visit: Visit) -> Response:
         looked_at=FAILURES,
         running=running.jobs,
         lapsed=running.lapsed,
-        paused=[queue for queue in queues if queue.paused_at and visit.may(Right.LOOK, queue.name)],
+        paused=paused[:SHOWN_PAUSED],
+        more_paused=len(paused[SHOWN_PAUSED:]),
     )
+
+
+@dataclass
+class Rest:
+    """What the overview can do without: where the store is too slow for some of it, it is asked for no more."""
+
+    left_out: bool = False
+
+    async def read(self, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
+        """Return what the store says, if it says it in time."""
+        if not self.left_out:
+            try:
+                return await ask()
+            except StoreUnavailable as error:
+                logger.warning("the overview leaves out what could not be read: %s", error)
+                self.left_out = True
+        return otherwise
 
 
 async def groups(visit: Visit, now: datetime) -> tuple[list[Group], bool]:
@@ -122,6 +173,11 @@ def _counts(visit: Visit, failure: FailureView) -> bool:
 def kind_of(failure: FailureView) -> tuple[str, str, str]:
     """Return what tells one kind of failure from another."""
     return failure.task, shown.cause(failure.error)[0], shown.plain(shown.top_frame(failure.error.traceback))
+
+
+def runs_jobs(view: WorkerView) -> bool:
+    """Tell whether a worker is one that runs people's jobs: no manager, and no server that delivers alerts."""
+    return not view.manages and not delivers(view)
 
 
 def scoped(visit: Visit, stats: Stats) -> Stats:
