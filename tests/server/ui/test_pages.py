@@ -437,8 +437,10 @@ def test_an_overview_tells_first_what_is_wrong_and_where_to_look(place: Place) -
         ),
         ("3 stalled leases: 3 running jobs have lost the worker.", ["#running", "/jobs?q=state%3Arunning"]),
         (
-            "75% of the attempts of the last 5 minutes failed, 60 a minute; "
-            "in the last hour most of mail.send with SMTP_CLOSED.",
+            (
+                "75% of the attempts of the last 5 minutes failed, 60 a minute; "
+                "in the last hour most of mail.send with SMTP_CLOSED."
+            ),
             ["#failing", "/jobs?q=state%3Afailed+since%3A1h"],
         ),
     ]
@@ -1075,6 +1077,36 @@ def test_a_worker_is_drained_disabled_enabled_and_revoked(place: Place) -> None:
     assert "taken back at once" in place.client.get(f"/workers/{worker.id}/revoke").text
     place.client.post(f"/workers/{worker.id}/revoke")
     assert view().disabled_at is not None
+
+
+def workers_on(page: str) -> list[UUID]:
+    return [UUID(found) for found in re.findall(r'<tr id="worker-([0-9a-f-]{36})"', page)]
+
+
+def test_workers_are_listed_page_by_page_the_living_first(place: Place) -> None:
+    workers = [Worker(id=WORLD.job_id(), name=f"w-{number}", slots=1) for number in range(250)]
+
+    async def come_and_go() -> None:
+        for worker in workers:
+            await place.store.register(worker)
+        for worker in workers[120:]:
+            await place.store.retire(worker.id)
+
+    place.do(come_and_go())
+    listed = [view.worker.id for view in place.do(place.store.workers())]
+    for path, expected in (("/workers?all=1", [100, 100, 50]), ("/workers", [100, 20])):
+        seen, lengths, link = list[UUID](), list[int](), path
+        while link:
+            page = place.client.get(link).text
+            assert (">First</a>" in page) == (link != path)
+            seen += workers_on(page)
+            lengths.append(len(workers_on(page)))
+            following = re.search(r'rel="next" href="([^"]+)"', page)
+            link = html.unescape(following[1]) if following else ""
+        assert lengths == expected
+        assert seen == listed[: sum(expected)]
+    assert place.client.get("/workers?after=nonsense").status_code == 400
+    assert place.client.get(f"/workers?after=~0001-01-01T00:00:00%2B23:00~{workers[0].id}").status_code == 400
 
 
 def test_decisions_of_managers_are_shown_with_the_workers(place: Place) -> None:

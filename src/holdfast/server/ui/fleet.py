@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -14,23 +14,24 @@ import msgspec
 from holdfast.core.breaker import BREAKER, LASTS, LEVELS, TRANSITIONS, Phase
 from holdfast.core.limits import LimitKind, LimitName
 from holdfast.core.states import State
+from holdfast.finding import Mistake
 from holdfast.server.principal import Right
 from holdfast.server.ui import shown, sparklines
 from holdfast.server.ui.frame import Problem
 from holdfast.server.veil import flat, read
-from holdfast.store.port import Action, WorkerState
+from holdfast.store.port import Action, WorkerPlace, WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from starlette.responses import Response
 
     from holdfast.server.ui.frame import Visit
-    from holdfast.store.port import JobView, WorkerView
+    from holdfast.store.port import JobView, Store, WorkerView
 
-MOST: Final = 10_000
-SHOWN: Final = 200
+READ: Final = 1000
+"""Workers that are read at once where all that live are wanted."""
+ROWS: Final = 100
 SHOWN_JOBS: Final = 5
 DECISIONS: Final = 10
 """Decisions of managers that are shown, the newest."""
@@ -46,7 +47,7 @@ async def queues(visit: Visit) -> Response:
     """Show the queues."""
     views = [queue for queue in await visit.store.queues() if visit.may(Right.LOOK, queue.name)]
     limits = await visit.store.limits([LimitName(LimitKind.QUEUE, queue.name) for queue in views])
-    workers = await visit.store.workers(limit=MOST)
+    workers = await _living(visit.store)
     return visit.render(
         "queues.html",
         title="Queues",
@@ -78,6 +79,19 @@ async def resume(visit: Visit) -> Response:
     await visit.store.resume(queue, by=visit.who.name)
     visit.told(queues=[queue])
     return visit.go(visit.link("/queues"), f"The queue {queue} goes on.")
+
+
+async def _living(store: Store) -> list[WorkerView]:
+    """Return the workers that are not offline, however many there are and have been."""
+    found: list[WorkerView] = []
+    after = None
+    while True:
+        page = await store.workers(limit=READ, after=after)
+        living = [view for view in page if view.state is not WorkerState.OFFLINE]
+        found += living
+        if len(living) < READ:
+            return found
+        after = living[-1].place
 
 
 def _slots(workers: Sequence[WorkerView], queues: Sequence[str]) -> Counter[str]:
@@ -131,10 +145,12 @@ class Shown:
 
 async def workers(visit: Visit) -> Response:
     """Show the workers; with `all` also those that are gone."""
-    everyone = await visit.store.workers(limit=MOST)
-    gone = sum(1 for view in everyone if view.state is WorkerState.OFFLINE)
-    wanted = [view for view in everyone if "all" in visit.request.query_params or view.state is not WorkerState.OFFLINE]
-    ids = [job_id for view in wanted[:SHOWN] for job_id in view.jobs[:SHOWN_JOBS]]
+    params = visit.request.query_params
+    everyone, after = "all" in params, _place(params.get("after", ""))
+    found = await visit.store.workers(limit=ROWS + 1, after=after)
+    wanted = found if everyone else [view for view in found if view.state is not WorkerState.OFFLINE]
+    shown = wanted[:ROWS]
+    ids = [job_id for view in shown for job_id in view.jobs[:SHOWN_JOBS]]
     jobs = {job.id: job for job in await visit.store.get(ids) if job is not None and visit.sees(job)} if ids else {}
     now = await visit.store.now()
     return visit.render(
@@ -151,14 +167,32 @@ async def workers(visit: Visit) -> Response:
                 redis=_redis(_counts(view), view.heartbeat_at or view.registered_at),
                 about=_about(visit, view),
             )
-            for view in wanted[:SHOWN]
+            for view in shown
         ],
-        more=max(0, len(wanted) - SHOWN),
-        gone=gone,
-        everyone="all" in visit.request.query_params,
-        decisions=await visit.store.audits(limit=DECISIONS, action=Action.SCALE),
+        after=_text(shown[-1].place) if len(wanted) > ROWS else None,
+        first=after is None,
+        everyone=everyone,
+        decisions=await visit.store.audits(limit=DECISIONS, action=Action.SCALE) if after is None else [],
         WorkerState=WorkerState,
     )
+
+
+def _text(place: WorkerPlace) -> str:
+    """Return a place in the list as an address has it."""
+    moments = (place.offline_at, place.registered_at)
+    return "~".join([*("" if at is None else at.astimezone(UTC).isoformat() for at in moments), str(place.id)])
+
+
+def _place(text: str) -> WorkerPlace | None:
+    """Return the place that an address has; `None`: the beginning."""
+    if not text:
+        return None
+    try:
+        offline_at, registered_at, worker = text.split("~")
+        gone = datetime.fromisoformat(offline_at).astimezone(UTC) if offline_at else None
+        return WorkerPlace(gone, datetime.fromisoformat(registered_at).astimezone(UTC), UUID(worker))
+    except (ValueError, OverflowError):
+        raise Mistake(f"{text!r} is no place in the list of workers") from None
 
 
 async def revoke(visit: Visit) -> Response:

@@ -106,6 +106,22 @@ class Registry(Subject):
         assert [view.worker.name for view in await world.store.workers(limit=2)] == ["third", "second"]
         assert await world.store.workers(limit=0) == []
 
+    async def test_list_of_workers_goes_on_behind_any_place_of_it(self, world: World) -> None:
+        for name in ("one", "two", "three", "four", "five"):
+            await world.worker(name)
+            await world.store.rewind(10.0)
+        for name in ("two", "five"):
+            await world.store.retire(await world.worker(name))
+            await world.store.rewind(10.0)
+        listed = await world.store.workers()
+        assert [view.worker.name for view in listed] == ["four", "three", "one", "five", "two"]
+        for count, view in enumerate(listed, start=1):
+            assert await world.store.workers(after=view.place) == listed[count:]
+            assert await world.store.workers(after=view.place, limit=1) == listed[count : count + 1]
+        some = [listed[1].worker.id, listed[4].worker.id]
+        assert await world.store.workers(ids=some, after=listed[1].place) == listed[4:]
+        assert await world.store.workers(ids=some, after=listed[3].place) == listed[4:]
+
     async def test_living_worker_is_listed_before_any_number_that_came_later_and_are_gone(self, world: World) -> None:
         await world.worker("old and living")
         for name in ("second", "third", "fourth"):

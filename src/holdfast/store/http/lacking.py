@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.limits import LimitName, LimitRule
     from holdfast.core.outcome import Error
-    from holdfast.store.port import Action, FailureView, Firing, Grain, JobFilter, Key, Schedule
+    from holdfast.store.port import Action, FailureView, Firing, Grain, JobFilter, Key, Schedule, WorkerPlace
 
 
 class Lacking:
@@ -165,7 +165,9 @@ class Lacking:
         """Refuse."""
         raise lacks("queues")
 
-    async def workers(self, *, limit: int = 1000, ids: Collection[UUID] | None = None) -> NoReturn:
+    async def workers(
+        self, *, limit: int = 1000, ids: Collection[UUID] | None = None, after: WorkerPlace | None = None
+    ) -> NoReturn:
         """Refuse."""
         raise lacks("workers")
 

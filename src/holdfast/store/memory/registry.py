@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from uuid import UUID
 
-    from holdfast.store.port import Beat, Worker
+    from holdfast.store.port import Beat, Worker, WorkerPlace
 
 JOBS_SHOWN: Final = 100
 
@@ -136,7 +136,9 @@ class Registry(Handle):
         self.audit(audit_line(Action.REVOKE_WORKER, [worker], by=by, detail=f"{len(released)} released"))
         return released
 
-    async def workers(self, *, limit: int = 1000, ids: Collection[UUID] | None = None) -> list[WorkerView]:
+    async def workers(
+        self, *, limit: int = 1000, ids: Collection[UUID] | None = None, after: WorkerPlace | None = None
+    ) -> list[WorkerView]:
         """Return the registered workers, the living first."""
         held = self._held()
         wanted = None if ids is None else set(ids)
@@ -145,7 +147,7 @@ class Registry(Handle):
             for worker, known in self.data.workers.items()
             if wanted is None or worker in wanted
         ]
-        return living_first(views)[: max(0, limit)]
+        return living_first(views, after)[: max(0, limit)]
 
 
 def _view(known: Registration, held: list[UUID]) -> WorkerView:

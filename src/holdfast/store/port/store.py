@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         ScheduleView,
         Stats,
         Storage,
+        WorkerPlace,
         WorkerView,
     )
 
@@ -499,10 +500,12 @@ class Store(Protocol):
         """Return the known queues by name."""
         ...
 
-    async def workers(self, *, limit: int = 1000, ids: Collection[UUID] | None = None) -> list[WorkerView]:
+    async def workers(
+        self, *, limit: int = 1000, ids: Collection[UUID] | None = None, after: WorkerPlace | None = None
+    ) -> list[WorkerView]:
         """Return the registered workers: the living, newest first; then those that are offline, who went last first.
 
-        With `ids` those of them alone.
+        With `ids` those of them alone; with `after` those that are listed behind this place, whatever is there now.
         """
         ...
 

@@ -239,6 +239,19 @@ class _Counted(msgspec.Struct, frozen=True):
     draining: int = 0
 
 
+class WorkerPlace(msgspec.Struct, frozen=True):
+    """A place in the list of workers: a page of it goes on behind the last one's."""
+
+    offline_at: datetime | None
+    registered_at: datetime
+    id: UUID
+
+    @property
+    def rank(self) -> tuple[bool, datetime, datetime, UUID]:
+        """By what workers are listed, the highest first."""
+        return self.offline_at is None, self.offline_at or self.registered_at, self.registered_at, self.id
+
+
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as people see it."""
 
@@ -256,6 +269,11 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[UUID, ...] = ()
     """The jobs it holds, at most a hundred."""
     counters: str = "{}"
+
+    @property
+    def place(self) -> WorkerPlace:
+        """Where it is listed."""
+        return WorkerPlace(self.offline_at, self.registered_at, self.worker.id)
 
     @property
     def queues(self) -> tuple[str, ...] | None:
@@ -305,13 +323,10 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         return WorkerState.BUSY if self.running >= self.worker.slots else WorkerState.ACTIVE
 
 
-def living_first(views: Iterable[WorkerView]) -> list[WorkerView]:
-    """Return workers in the order in which stores list them."""
-    return sorted(
-        views,
-        key=lambda view: (view.offline_at is None, view.offline_at or view.registered_at, view.registered_at, view.worker.id),
-        reverse=True,
-    )
+def living_first(views: Iterable[WorkerView], after: WorkerPlace | None = None) -> list[WorkerView]:
+    """Return workers in the order in which stores list them, those behind a place."""
+    ordered = sorted(views, key=lambda view: view.place.rank, reverse=True)
+    return ordered if after is None else [view for view in ordered if view.place.rank < after.rank]
 
 
 MOST_LIMITS: Final = 1000

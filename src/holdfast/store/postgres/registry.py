@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
-    from holdfast.store.port import AuditLine, Beat
+    from holdfast.store.port import AuditLine, Beat, WorkerPlace
 
 MOST_JOBS: Final = 100
 
@@ -82,8 +82,8 @@ LEFT JOIN (
 ) l ON l.worker = w.no
 ORDER BY w.offline_at DESC NULLS FIRST, w.registered_at DESC, w.id DESC
 """.replace("{jobs}", str(MOST_JOBS))
-_ALL_WORKERS: Final = _WORKERS.replace("{which}", "")
-_KNOWN_WORKERS: Final = _WORKERS.replace("{which}", "WHERE id = ANY ($2)")
+_BEHIND_THE_LIVING: Final = "(offline_at IS NOT NULL OR (registered_at, id) < ($2, $3))"
+_BEHIND_THE_GONE: Final = "(offline_at, registered_at, id) < ($2, $3, $4)"
 
 
 class Registry(Handle):
@@ -186,12 +186,21 @@ class Registry(Handle):
         self._lanes.look_soon()
         return released
 
-    async def workers(self, *, limit: int = 1000, ids: Collection[UUID] | None = None) -> list[WorkerView]:
+    async def workers(
+        self, *, limit: int = 1000, ids: Collection[UUID] | None = None, after: WorkerPlace | None = None
+    ) -> list[WorkerView]:
         """Return the registered workers, the living first."""
-        if ids is None:
-            rows = await self._db.fetch(self._sql(_ALL_WORKERS), most(limit))
-        else:
-            rows = await self._db.fetch(self._sql(_KNOWN_WORKERS), most(limit), list(ids))
+        parameters: list[Any] = [most(limit)]
+        conditions = []
+        if after is not None:
+            gone = after.offline_at is not None
+            conditions.append(_BEHIND_THE_GONE if gone else _BEHIND_THE_LIVING)
+            parameters += [*([after.offline_at] if gone else []), after.registered_at, after.id]
+        if ids is not None:
+            parameters.append(list(ids))
+            conditions.append(f"id = ANY (${len(parameters)})")
+        which = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        rows = await self._db.fetch(self._sql(_WORKERS.replace("{which}", which)), *parameters)
         return [_worker_view(row) for row in rows]
 
 

@@ -23,14 +23,14 @@ from holdfast.store.port import (
 from holdfast.store.sqlite._sql import in_chunks, sql
 from holdfast.store.sqlite.access import audit
 from holdfast.store.sqlite.moving import locate, move
-from holdfast.store.sqlite.values import microseconds, moment, moment_or_none, names_of, names_text, uuid_of
+from holdfast.store.sqlite.values import microseconds, moment, moment_or_none, names_of, names_text, stamp, uuid_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection
     from uuid import UUID
 
-    from holdfast.store.port import Beat
+    from holdfast.store.port import Beat, WorkerPlace
     from holdfast.store.sqlite.writing import Writing
 
 JOBS_SHOWN: Final = 100
@@ -148,18 +148,29 @@ def revoke(writing: Writing, worker: UUID, by: str) -> list[UUID] | None:
     return released
 
 
-def workers(connection: sqlite3.Connection, limit: int, ids: Collection[UUID] | None) -> list[WorkerView]:
+def workers(
+    connection: sqlite3.Connection, limit: int, ids: Collection[UUID] | None, after: WorkerPlace | None
+) -> list[WorkerView]:
     """Return the registered workers, the living first, each with the jobs it holds."""
     held: dict[bytes, list[bytes]] = {}
     for worker_id, job_id in connection.execute(sql("workers.held")):
         held.setdefault(worker_id, []).append(job_id)
     if ids is None:
-        rows = _rows(connection.execute(sql("workers.workers"), (max(0, limit),)))
+        rows = _listed(connection, max(0, limit), after)
     else:
         chunks = in_chunks("workers.known", {worker.bytes for worker in ids})
         rows = [row for statement, chunk in chunks for row in _rows(connection.execute(statement, chunk))]
-    views = living_first(_view(row, held.get(row["id"], [])) for row in rows)
+    views = living_first((_view(row, held.get(row["id"], [])) for row in rows), after)
     return views[: max(0, limit)]
+
+
+def _listed(connection: sqlite3.Connection, limit: int, after: WorkerPlace | None) -> list[dict[str, Any]]:
+    if after is None:
+        return _rows(connection.execute(sql("workers.workers"), (limit,)))
+    place = {"limit": limit, "registered_at": stamp(after.registered_at), "id": after.id.bytes}
+    if after.offline_at is None:
+        return _rows(connection.execute(sql("workers.behind_the_living"), place))
+    return _rows(connection.execute(sql("workers.behind_the_gone"), place | {"offline_at": stamp(after.offline_at)}))
 
 
 def _rows(cursor: sqlite3.Cursor) -> list[dict[str, Any]]:

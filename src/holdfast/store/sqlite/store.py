@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         Stats,
         Storage,
         Worker,
+        WorkerPlace,
         WorkerView,
     )
     from holdfast.store.sqlite.writing import Writing
@@ -556,9 +557,11 @@ class SqliteStore:
         """Return the known queues by name."""
         return await self._read(lambda connection: looking.queues(connection, self._now()))
 
-    async def workers(self, *, limit: int = 1000, ids: Collection[UUID] | None = None) -> list[WorkerView]:
+    async def workers(
+        self, *, limit: int = 1000, ids: Collection[UUID] | None = None, after: WorkerPlace | None = None
+    ) -> list[WorkerView]:
         """Return the registered workers, the living first."""
-        return await self._read(lambda connection: registry.workers(connection, limit, ids))
+        return await self._read(lambda connection: registry.workers(connection, limit, ids, after))
 
     async def stats(self) -> Stats:
         """Return exact counts and oldest waits."""

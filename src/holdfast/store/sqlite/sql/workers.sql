@@ -3,6 +3,18 @@ SELECT * FROM holdfast_worker
 ORDER BY offline_at DESC NULLS FIRST, registered_at DESC, id DESC
 LIMIT ?
 
+-- name: behind_the_living
+SELECT * FROM holdfast_worker
+WHERE offline_at IS NOT NULL OR (registered_at, id) < (:registered_at, :id)
+ORDER BY offline_at DESC NULLS FIRST, registered_at DESC, id DESC
+LIMIT :limit
+
+-- name: behind_the_gone
+SELECT * FROM holdfast_worker
+WHERE (offline_at, registered_at, id) < (:offline_at, :registered_at, :id)
+ORDER BY offline_at DESC, registered_at DESC, id DESC
+LIMIT :limit
+
 -- name: known
 SELECT * FROM holdfast_worker WHERE id IN ({ids})
 
