@@ -266,7 +266,13 @@ async def _not_served(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     if f"{ROOT}/" not in request.url.path:
-        return PlainTextResponse(error.detail, error.status_code, error.headers)
+        server: Server = request.app
+        below = str(request.scope.get("root_path", "")).endswith(server.context.settings.prefix)
+        if not below or "text/html" not in request.headers.get("accept", ""):  # what programs ask for is no page
+            return PlainTextResponse(error.detail, error.status_code, error.headers)
+        page = await server.dashboard.nothing(request, error.status_code)
+        page.headers.update(error.headers or {})
+        return page
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
     message = f"{request.method} {request.url.path} is not served: {error.detail}"
     answer = problem_response(

@@ -527,6 +527,51 @@ def test_stalled_leases_are_counted_however_many_jobs_were_claimed_since(place: 
     assert [UUID(found) for found in re.findall(r'<tr id="run-([0-9a-f-]{36})"', page)][:3] == stalled
 
 
+BROWSER = {"Accept": "text/html,application/xhtml+xml"}
+
+
+@pytest.mark.parametrize(
+    ("path", "says", "leads"),
+    [
+        ("/nowhere", "There is no page /nowhere.", ["/"]),
+        ("/jobs/not-an-id", "There is no page /jobs/not-an-id.", ["/jobs", "/"]),
+        ("/<b>x</b>", "There is no page /%3Cb%3Ex%3C/b%3E.", ["/"]),
+        (f"/jobs/{UUID(int=7)}", "it never was, or it was deleted or pruned", ["/jobs", "/"]),
+        (f"/chains/{UUID(int=7)}", "it never was, or it was deleted or pruned", ["/chains", "/"]),
+        (f"/workers/{UUID(int=7)}/revoke", "There is no such worker.", ["/workers", "/"]),
+    ],
+)
+def test_an_address_that_is_none_is_a_page_that_leads_on(place: Place, path: str, says: str, leads: list[str]) -> None:
+    answer = place.client.get(path, headers=BROWSER)
+    assert answer.status_code == 404
+    assert says in answer.text
+    assert answer.headers["content-security-policy"] == place.client.get("/").headers["content-security-policy"]
+    assert 'aria-label="Pages"' in answer.text
+    assert re.findall(r'<a class="button[^"]*" href="([^"]+)"', answer.text) == leads
+    for link in leads:
+        assert place.client.get(link).status_code == 200
+
+
+def test_an_address_that_is_none_tells_strangers_where_to_log_in_and_programs_in_a_word(place: Place) -> None:
+    stranger = place.anyone()
+    answer = stranger.get("/nowhere", headers=BROWSER)
+    assert (answer.status_code, 'href="/login"' in answer.text, 'aria-label="Pages"' in answer.text) == (404, True, False)
+    assert (stranger.get("/nowhere").status_code, stranger.get("/nowhere").text) == (404, "Not Found")
+    assert place.client.get("/api/v1/nowhere", headers=BROWSER).json()["error"] == "not_found"
+    opened = place.client.get("/logout", headers=BROWSER)
+    assert (opened.status_code, opened.headers["allow"]) == (405, "POST")
+    assert "/logout is no page to open." in opened.text
+
+
+def test_an_address_that_is_none_is_told_below_the_prefix_alone() -> None:
+    with ExitStack() as stack:
+        place = opened(stack, ServerSettings(admin_secret=SECRET, prefix="/ops"))
+        below = place.client.get("/ops/nowhere", headers=BROWSER)
+        assert "There is no page /ops/nowhere." in below.text
+        assert 'href="/ops/jobs"' in below.text
+        assert place.client.get("/nowhere", headers=BROWSER).text == "Not Found"
+
+
 def test_stalled_leases_of_other_queues_are_nobody_elses_business(place: Place) -> None:
     async def claim() -> None:
         worker = Worker(id=WORLD.job_id(), name="w-1", slots=8)

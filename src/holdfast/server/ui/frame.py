@@ -48,7 +48,6 @@ POLICY: Final = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS: Final = {
-    "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     # no other site learns an address; with "no-referrer" browsers would hide from this server too where a form came from
     "Referrer-Policy": "same-origin",
@@ -63,6 +62,9 @@ SAID_SECONDS: Final = 20
 ASKING: Final = frozenset({"GET", "HEAD"})
 """What changes nothing."""
 MOST_FORM_FIELDS: Final = 10_500
+SECTIONS: Final = frozenset({"jobs", "queues", "limits", "workers", "schedules", "chains", "alerts"})
+"""Lists that everybody may see who may look."""
+SHOWN_PATH: Final = 200
 MOST_TOLD: Final = 100
 """Jobs that a hint names; of more, workers find out when they look."""
 
@@ -114,17 +116,24 @@ class Ui:
         are not: they may be about who looks.
         """
         more = "" if extension is None else "".join(f"; {name} {value}" for name, value in extension.policy.items())
-        headers = HEADERS | {"Content-Security-Policy": POLICY + more}
 
         async def endpoint(request: Request) -> Response:
             visit = Visit(self, request, None, extension=extension, shared=shared and extension is None)
-            response = await _answered(visit, handler, right, raw=raw)
-            for name, value in headers.items():
-                response.headers.setdefault(name, value)
-            return response
+            return _guarded(await _answered(visit, handler, right, raw=raw), POLICY + more)
 
         name = f"ui:{path}" if method == "GET" else f"ui:{method.lower()}:{path}"
         return Route(path, endpoint, methods=[method], name=name)
+
+    async def nothing(self, request: Request, status: int) -> Response:
+        """Return the page for an address that is none, or that does nothing when it is asked for like this."""
+
+        async def refuse(visit: Visit) -> Response:
+            path = shown.cut(shown.plain(visit.link(_path(request))), SHOWN_PATH)
+            if status == HTTPStatus.NOT_FOUND:
+                raise Problem(status, f"There is no page {path}.", "The address may be cut off, or of another version.")
+            raise Problem(status, f"{path} is no page to open.", "It belongs to a button of another page.")
+
+        return _guarded(await _answered(Visit(self, request, None), refuse, None, raw=True), POLICY)
 
 
 @dataclass
@@ -276,6 +285,13 @@ class Visit:
 Handler = Callable[[Visit], Awaitable[Response]]
 
 
+def _guarded(response: Response, policy: str) -> Response:
+    """Add what keeps browsers from doing with a page what it is not meant for."""
+    for name, value in (HEADERS | {"Content-Security-Policy": policy}).items():
+        response.headers.setdefault(name, value)
+    return response
+
+
 def make_templates(extensions: Iterable[Extension] = (), redacted: Collection[str] = ()) -> Templates:
     """Return the templates with what they are written in; `redacted` are the fields that are never shown."""
     added = {one.name: FileSystemLoader(one.templates) for one in extensions if one.templates is not None}
@@ -403,7 +419,17 @@ def _problem(visit: Visit, status: int, what: str, fix: str) -> Response:
     title = f"{int(status)} {HTTPStatus(status).phrase}"
     if visit.is_fragment:
         return _banner(visit, status, what, fix)
-    return visit.render("problem.html", title=title, status=int(status), number=int(status), what=what, fix=fix)
+    section = _path(visit.request).lstrip("/").partition("/")[0]
+    return visit.render(
+        "problem.html",
+        title=title,
+        section=section if section in SECTIONS else "",
+        status=int(status),
+        number=int(status),
+        what=what,
+        fix=fix,
+        lists=section in SECTIONS,
+    )
 
 
 def _away(visit: Visit, why: str) -> Response:
@@ -413,7 +439,7 @@ def _away(visit: Visit, why: str) -> Response:
     return (
         _banner(visit, status, what, fix)
         if visit.is_fragment
-        else visit.render("problem.html", title=what, status=int(status), number=int(status), what=what, fix=fix)
+        else visit.render("problem.html", title=what, status=int(status), number=int(status), what=what, fix=fix, lists=False)
     )
 
 

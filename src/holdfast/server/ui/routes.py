@@ -42,6 +42,8 @@ class Dashboard:
             shared=Shared(lambda: self.live.version, context.environment.monotonic),
             extensions=extensions,
         )
+        self.nothing = ui.nothing
+        """Answers with the page for an address that is none."""
         self.routes = [*_routes(ui), *(route for extension in extensions for route in _added(ui, extension))]
 
     def close(self) -> None:
