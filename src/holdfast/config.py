@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -129,6 +130,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The path that a server is reached under; empty: the root."""
     secure_cookies: bool = False
     """Whether a server's cookies are for HTTPS alone."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies that a server believes when they say for whom they ask."""
     redact: tuple[str, ...] = ()
     """Names of fields of args and results that the dashboard never shows, besides those that look like secrets."""
     key_rate: int = 1000
@@ -262,6 +265,18 @@ def path_prefix(value: object) -> str:
     if text is None or not _PREFIX_PATH.fullmatch(text):
         raise ValueError(f"must be a path such as /jobs (letters, digits, - . _ ~ between slashes), not {value!r}")
     return text
+
+
+def networks(value: object) -> tuple[str, ...]:
+    """Return addresses and networks, as they are written. Raises `ValueError`."""
+    parts = value.split(",") if isinstance(value, str) else value
+    try:
+        names = tuple(str(part).strip() for part in parts)  # type: ignore[attr-defined]  # what is no list is told below
+        for name in names:
+            ip_network(name)
+    except (TypeError, ValueError):
+        raise ValueError(f"must be addresses or networks such as 10.0.0.7,10.1.0.0/16, not {value!r}") from None
+    return names
 
 
 def _plain_number(text: str) -> float:
@@ -541,6 +556,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "admin_secret": _text,
     "prefix": path_prefix,
     "secure_cookies": _yes_or_no,
+    "trusted_proxies": networks,
     "redact": _names("names no field: leave it out"),
     "key_rate": _whole(1),
     "failure_rate": _whole(1),

@@ -66,6 +66,8 @@ def test_pyproject_is_read_where_there_is_no_file_of_our_own(tmp_path: Path) -> 
         ('prefix = "/a b"', "prefix must be a path such as /jobs"),
         ("prefix = 3", "prefix must be a path such as /jobs"),
         ('secure_cookies = "maybe"', "secure_cookies must be true or false, not 'maybe'"),
+        ("trusted_proxies = 3", "trusted_proxies must be addresses or networks"),
+        ('trusted_proxies = "proxy.example.com"', "trusted_proxies must be addresses or networks"),
         ("redact = 3", "redact must be names such as"),
         ('redact = ","', "redact names no field"),
         ("key_rate = 0", "key_rate must be a whole number from 1"),

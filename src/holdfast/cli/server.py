@@ -16,6 +16,7 @@ def server(
     worker: Yes = False,
     prefix: str | None = None,
     secure_cookies: Yes = False,
+    trusted_proxies: str | None = None,
     redact: str | None = None,
     key_rate: int | None = None,
     failure_rate: int | None = None,
@@ -51,6 +52,9 @@ def server(
         The path that it is reached under, such as /jobs: behind a proxy that passes paths on as they are.
     secure_cookies
         Have browsers send the dashboard's cookies over HTTPS alone: behind a proxy that speaks it.
+    trusted_proxies
+        Addresses and networks of proxies, separated by commas, that are believed when they say for whom they ask, and
+        whether by HTTPS; else none is.
     redact
         Names of fields of args and results that the dashboard never shows, separated by commas.
     key_rate
@@ -76,6 +80,7 @@ def server(
             "port": port,
             "prefix": prefix,
             "secure_cookies": secure_cookies or None,
+            "trusted_proxies": trusted_proxies,
             "redact": redact,
             "key_rate": key_rate,
             "failure_rate": failure_rate,

@@ -35,6 +35,7 @@ def run_server(loaded: Loaded, *, app: str | None, is_open: bool, worker: bool) 
         open=is_open,
         prefix=given.prefix,
         secure_cookies=given.secure_cookies,
+        trusted_proxies=given.trusted_proxies,
         redacted=given.redact,
         key_rate=given.key_rate,
         failure_rate=given.failure_rate,

@@ -26,6 +26,7 @@ from holdfast.server.keyring import Keyring
 from holdfast.server.limits import TooMany
 from holdfast.server.metrics import metrics_routes
 from holdfast.server.proving import Held, held
+from holdfast.server.proxies import Proxies
 from holdfast.server.settings import LOOPBACK_NAMES, ServerSettings, is_loopback
 from holdfast.server.ui import Dashboard
 from holdfast.store.port import Role
@@ -198,6 +199,8 @@ def create_server(
     server.context, server.api, server.dashboard, server.opened = context, api, dashboard, opened
     if own.open:
         server.add_middleware(OnlyHere)
+    if own.trusted_proxies:
+        server.add_middleware(Proxies, trusted=own.trusted_proxies)
     return server
 
 

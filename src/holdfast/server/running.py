@@ -42,6 +42,7 @@ class Running(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 lifespan="on",
+                proxy_headers=False,  # which proxies are believed the server knows itself
                 ws="none",
                 timeout_keep_alive=KEPT,
                 timeout_graceful_shutdown=PATIENCE,

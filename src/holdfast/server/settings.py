@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.config import path_prefix
+from holdfast.config import networks, path_prefix
 from holdfast.errors import BadSetting
 
 LOOPBACK_NAMES: Final = frozenset({"localhost"})
@@ -26,7 +26,10 @@ class ServerSettings:
     prefix: str = ""
     """The path that it is reached under, without a slash at its end. Not for a server that another program mounts."""
     secure_cookies: bool = False
-    """Whether cookies are for HTTPS alone: set it behind a proxy that speaks HTTPS."""
+    """Whether cookies are for HTTPS alone, also where it is not known that a request came by it."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies that are believed when they say for whom they ask, and whether by HTTPS
+    (`X-Forwarded-For`, `X-Forwarded-Proto`). Nobody else is."""
     redacted: tuple[str, ...] = ()
     """Names of fields of args and results that are never shown, besides those that look like secrets."""
     body_limit: int = 2 * 1024 * 1024
@@ -49,6 +52,10 @@ class ServerSettings:
             raise BadSetting(f"prefix {error}") from None
         if normal != self.prefix:
             raise BadSetting(f"prefix must be {normal!r}, without a slash at its end, not {self.prefix!r}")
+        try:
+            networks(self.trusted_proxies)
+        except ValueError as error:
+            raise BadSetting(f"trusted_proxies {error}") from None
         for name in ("key_rate", "failure_rate"):
             if not getattr(self, name) >= 1:
                 raise BadSetting(f"{name} must be at least 1, not {getattr(self, name)!r}: nobody could come in")

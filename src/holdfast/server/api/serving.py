@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import msgspec
@@ -21,6 +20,7 @@ from holdfast.server.api.owners import Owners
 from holdfast.server.api.signs import Signs
 from holdfast.server.api.table import Asked, Refused, forbidden, unauthorized
 from holdfast.server.limits import TooMany
+from holdfast.server.proxies import is_own
 from holdfast.wire.problems import Problem, problem_of
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def is_foreign(request: Request) -> bool:
     if "authorization" in headers:
         return False
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
-    return site not in OWN_SITE or (origin is not None and urlsplit(origin).netloc != headers.get("host", ""))
+    return site not in OWN_SITE or (origin is not None and not is_own(origin, request))
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -39,7 +39,7 @@ async def log_in(visit: Visit) -> Response:
     to = visit.field("next")
     own = to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable()
     response = visit.go(f"{visit.request.scope.get('root_path', '')}{to}" if own else visit.link("/"))
-    visit.ui.sessions.set_cookie(response, session_id, visit.root)
+    visit.ui.sessions.set_cookie(response, session_id, visit.root, secure=visit.is_secure)
     return response
 
 

@@ -22,6 +22,7 @@ from holdfast.errors import BadJob, BadResult, HoldfastError, JobNotFound, Schem
 from holdfast.finding import Mistake, NotThere
 from holdfast.notify.port import Hint
 from holdfast.server.principal import Principal, Right
+from holdfast.server.proxies import is_own
 from holdfast.server.ui import query, shown
 from holdfast.server.ui.files import fingerprint
 from holdfast.store.port import Action, patience
@@ -221,6 +222,11 @@ class Visit:
         return response
 
     @property
+    def is_secure(self) -> bool:
+        """Whether cookies are for HTTPS alone: where the request came by it, and where a setting says so."""
+        return self.ui.context.settings.secure_cookies or self.request.url.scheme == "https"
+
+    @property
     def theme(self) -> str:
         """The theme that was chosen; empty: the system's."""
         chosen = self.request.cookies.get(THEME, "")
@@ -255,7 +261,7 @@ class Visit:
                 urlsafe_b64encode(said[:1000].encode()).decode(),
                 max_age=SAID_SECONDS,
                 path=self.root,
-                secure=self.ui.context.settings.secure_cookies,
+                secure=self.is_secure,
                 httponly=True,
                 samesite="strict",
             )
@@ -380,7 +386,7 @@ def _check_origin(request: Request) -> None:
     """Refuse what another site, or no page at all, has a browser send."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin", "")
-    ours = urlsplit(origin).netloc == request.headers.get("host", "") if origin else False
+    ours = bool(origin) and is_own(origin, request)
     if not (site == "same-origin" if site is not None else ours) or (origin and not ours):
         raise Problem(
             HTTPStatus.FORBIDDEN,

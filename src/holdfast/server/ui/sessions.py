@@ -109,14 +109,14 @@ class Sessions:
         if session is not None:
             await self._store.note(Action.LOGOUT, [session.principal.key or "admin secret"], by=session.principal.name)
 
-    def set_cookie(self, response: Response, session_id: str, path: str) -> None:
-        """Have a browser keep a session: for this server alone, out of reach of scripts."""
+    def set_cookie(self, response: Response, session_id: str, path: str, *, secure: bool) -> None:
+        """Have a browser keep a session: for this server alone, out of reach of scripts; `secure`: over HTTPS alone."""
         response.set_cookie(
             COOKIE,
             session_id,
             max_age=int(LONGEST),
             path=path,
-            secure=self._settings.secure_cookies,
+            secure=secure,
             httponly=True,
             samesite="strict",
         )
