@@ -14,6 +14,7 @@ from holdfast.errors import BadSetting
 from holdfast.server.keys import new_key
 from holdfast.server.proxies import Proxies
 from holdfast.server.settings import ServerSettings
+from holdfast.system import SystemEnvironment
 from tests.server.conftest import Asking
 from tests.server.served import bearer, serving
 from tests.server.ui.conftest import OWN, Place, opened
@@ -147,3 +148,24 @@ def test_the_cookie_of_a_login_over_https_is_for_https_alone() -> None:
 def test_a_proxy_is_named_by_its_address(named: str) -> None:
     with pytest.raises(BadSetting, match="trusted_proxies must be addresses or networks"):
         ServerSettings(trusted_proxies=(named,))
+
+
+BASIC = {"Authorization": "Basic YW5uOmh1bnRlcjI="}
+
+
+def test_what_a_proxy_was_shown_by_a_browser_is_no_key_that_failed() -> None:
+    """It asks for a password of its own and passes it on: nobody has guessed, and the dashboard's own login goes on."""
+    with ExitStack() as stack:
+        place = opened(stack, ServerSettings(admin_secret=SECRET, failure_rate=1.0))
+        browser = place.anyone()
+        for _ in range(5):
+            assert browser.get("/", headers=BASIC).headers["location"] == "/login"
+            assert browser.get("/api/v1/server", headers=BASIC).status_code == 401
+        assert browser.post("/login", data={"secret": SECRET}, headers=BASIC).status_code == 303
+        assert browser.get("/", headers=BASIC).status_code == 200
+        assert browser.get("/api/v1/server", headers=BASIC).status_code == 200
+        ids = {"ids": [str(SystemEnvironment().job_id())]}
+        assert browser.post("/api/v1/jobs/cancel", json=ids, headers=BASIC).status_code == 200
+        # a browser sends it from pages of others too: it is no proof that none led it astray
+        elsewhere = BASIC | {"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"}
+        assert browser.post("/api/v1/jobs/cancel", json=ids, headers=elsewhere).status_code == 403

@@ -61,10 +61,10 @@ class KeyDoor:
         """Return who makes a request; `None` for nobody we know. `keeps`: it keeps or ends a lease."""
         if self._settings.open:
             return Principal("anyone", Role.ADMIN)
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if not given:
+        given = keys.shown(request.headers.get("authorization", ""))
+        if given is None:
             return await self.sessions(request)
-        found = await self._shown(given.strip() if scheme.lower() == "bearer" else "", request)
+        found = await self._shown(given, request)
         if found is None:
             return None
         buckets, rate = (self._leases, LEASES * self._settings.key_rate) if keeps else (self._requests, self._settings.key_rate)

@@ -31,6 +31,12 @@ def new_secret() -> str:
     return secrets.token_urlsafe(SECRET_BYTES)
 
 
+def shown(authorization: str) -> str | None:
+    """Return what a header `Authorization` shows as a key; `None` for what is meant for others, as `Basic` for a proxy."""
+    scheme, _, given = authorization.partition(" ")
+    return given.strip() or None if scheme.lower() == "bearer" else None
+
+
 def key_id(text: str) -> str | None:
     """Return the public id of what looks like a key; `None` for anything else."""
     found = _SHAPE.fullmatch(text)

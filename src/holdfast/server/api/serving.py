@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.errors import HoldfastError, SchemaError, StoreUnavailable
+from holdfast.server import keys
 from holdfast.server.api.hearing import Hearing
 from holdfast.server.api.ledger import Ledger
 from holdfast.server.api.openapi import ROOT, document
@@ -123,10 +124,10 @@ def is_foreign(request: Request) -> bool:
     """Tell whether a page of another site has a browser send this with its cookies, or to a server that is open.
 
     Browsers ask first before they send JSON elsewhere, and do not send this cookie along: this is the lock behind those two.
-    Whoever shows a key is no page that was led astray.
+    Whoever shows a key is no page that was led astray; what a browser sends by itself for a proxy is none.
     """
     headers = request.headers
-    if "authorization" in headers:
+    if keys.shown(headers.get("authorization", "")) is not None:
         return False
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
     return site not in OWN_SITE or (origin is not None and not is_own(origin, request))
