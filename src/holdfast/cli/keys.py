@@ -8,8 +8,8 @@ from holdfast.cli.common import COMMON, Common, Yes, actor, run
 from holdfast.cli.output import Column
 from holdfast.core.spans import span
 from holdfast.finding import Mistake, NotThere, seconds
-from holdfast.server.keys import digest, new_key, new_secret
-from holdfast.server.principal import RIGHTS, Right
+from holdfast.server.keys import digest, lifetime, new_key, new_secret, successor
+from holdfast.server.principal import RIGHTS, Right, actions_flaw
 from holdfast.store.port import Key, Role, Store
 
 LIVE: Final = "live"
@@ -54,9 +54,8 @@ def add(
         When it ends: 90d, 12h; else never.
     """
     allowed = None if actions is None else _names(actions, "--actions")
-    for action in allowed or ():
-        if action not in RIGHTS[role]:
-            raise Mistake(f"--actions: a {role.value} may {', '.join(sorted(RIGHTS[role]))}, and not {action!r}")
+    if (flaw := actions_flaw(role, allowed or ())) is not None:
+        raise Mistake(f"--actions: {flaw}")
     length = None if expires is None else seconds(expires, "--expires")
     wanted_queues = None if queues is None else _names(queues, "--queues")
 
@@ -120,17 +119,7 @@ def rotate(key: str, /, *, overlap: str = "24h", expires: str | None = None, com
     async def work(store: Store) -> str:
         now = await store.now()
         old = _only(await _find(store, key, now), key)
-        text, key_id = new_key()
-        lives = told if expires is not None else _lifetime(old)
-        new = Key(
-            id=key_id,
-            name=old.name,
-            role=old.role,
-            digest=digest(text),
-            queues=old.queues,
-            actions=old.actions,
-            expires_at=None if lives is None else now + timedelta(seconds=lives),
-        )
+        text, new = successor(old, now, told if expires is not None else lifetime(old))
         if not await store.rotate_key(old.id, new, within, by=actor()):
             ended = "was revoked" if old.revoked_at else "has expired"
             raise Mistake(f"the key {old.id} ({old.name}) {ended}. Make a new one: holdfast keys add {old.name}")
@@ -203,13 +192,6 @@ def _state(key: Key, now: datetime) -> str:
     if key.revoked_at is not None:
         return "revoked"
     return "expired" if key.expires_at is not None and key.expires_at <= now else LIVE
-
-
-def _lifetime(key: Key) -> float | None:
-    """Return for how many seconds a key was made; `None`: for ever."""
-    if key.expires_at is None or key.created_at is None:
-        return None
-    return (key.expires_at - key.created_at).total_seconds()
 
 
 def _names(text: str, option: str) -> tuple[str, ...]:

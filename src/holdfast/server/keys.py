@@ -7,7 +7,15 @@ import hmac
 import re
 import secrets
 import string
-from typing import Final
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdfast.store.port import Key
 
 SCHEME: Final = "hf"
 PUBLIC: Final = 12
@@ -24,6 +32,21 @@ def new_key() -> tuple[str, str]:
     """Return a fresh key, and its public id."""
     public = "".join(secrets.choice(_LETTERS) for _ in range(PUBLIC))
     return f"{SCHEME}_{public}_{secrets.token_urlsafe(SECRET_BYTES)}", public
+
+
+def successor(old: Key, now: datetime, lives: float | None, *, by: str = "") -> tuple[str, Key]:
+    """Return a fresh key that is like another one, and what is kept of it; it ends after so many seconds, `None`: never."""
+    text, public = new_key()
+    ends = None if lives is None else now + timedelta(seconds=lives)
+    made: dict[str, Any] = {"id": public, "digest": digest(text), "created_by": by, "expires_at": ends}
+    return text, msgspec.structs.replace(old, **made, created_at=None, used_at=None)
+
+
+def lifetime(key: Key) -> float | None:
+    """Return for how many seconds a key was made; `None`: for ever."""
+    if key.expires_at is None or key.created_at is None:
+        return None
+    return (key.expires_at - key.created_at).total_seconds()
 
 
 def new_secret() -> str:

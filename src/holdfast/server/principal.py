@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.limits import LimitKind, LimitName
 from holdfast.store.port import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Right(StrEnum):
@@ -79,3 +82,12 @@ class Principal:
     def reaches(self, name: LimitName) -> bool:
         """Tell whether a limit is this one's to see and set: who is bound to queues has those of these alone."""
         return self.queues is None or (name.kind is LimitKind.QUEUE and name.name in self.queues)
+
+
+def actions_flaw(role: Role, actions: Iterable[str]) -> str | None:
+    """Say which of these a role may not do, and so no key of it; `None`: it may do them all."""
+    for action in actions:
+        if action not in RIGHTS[role]:
+            article = "an" if role.value[0] in "aeiou" else "a"
+            return f"{article} {role.value} may {', '.join(sorted(RIGHTS[role]))}, and not {action!r}"
+    return None

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize
 
+    from holdfast.store.port import Key
+
 ROOT = Path(__file__).parents[3]
 IMAGES = ROOT / "docs" / "images"
 PLACES = {str(Path(__file__).parent): "/srv/shop", str(ROOT): "/srv", sys.prefix: "/usr", sys.base_prefix: "/usr"}
@@ -69,7 +71,7 @@ HOSTILE = (
 WIDE: ViewportSize = {"width": 1360, "height": 850}
 NARROW: ViewportSize = {"width": 380, "height": 800}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-UNPICTURED = {"nothing", "blocked-chain", "limit"}
+UNPICTURED = {"nothing", "blocked-chain", "limit", "rotate"}
 expect.set_options(timeout=15_000)
 
 
@@ -446,6 +448,46 @@ async def running(stage: Stage, jobs: Sequence[UUID], number: int) -> bool:
     return [view.state for view in views if view is not None].count(State.RUNNING) == number
 
 
+def test_a_key_is_narrowed_rotated_and_revoked(stage: Stage) -> None:
+    """Two live keys of one name for a while, of which the old one ends by itself or at once."""
+    page = stage.page("/keys")
+    page.get_by_label("Name").fill("render farm")
+    page.get_by_label("Role").select_option("worker")
+    page.get_by_label("Queues").fill("video, mail")
+    page.get_by_label("Actions").fill("work, get")
+    page.get_by_role("button", name="Make a key").click()
+    first = page.locator("#fresh").inner_text()
+    row = page.locator(f"#key-{first.split('_')[1]}")
+    expect(row).to_contain_text("video, mail")
+    expect(row).to_contain_text("work, get")
+
+    row.get_by_role("link", name="Rotate…").click()
+    expect(page.get_by_role("heading", name="Rotate the key of render farm?")).to_be_visible()
+    expect(page.get_by_role("button", name="Make the new key")).to_be_focused()
+    page.get_by_label("The old one works on for").fill("1h")
+    page.keyboard.press("Enter")
+    second = page.locator("#fresh").inner_text()
+    assert second != first
+    expect(page.locator(".fresh")).to_contain_text(f"hf_{first.split('_')[1]}_… before it works on for 1h at most")
+    rows = page.locator("tr[data-row]", has_text="render farm")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("work, get")
+    expect(row).to_contain_text(re.compile("in (1h|59m)"))
+    kept = {key.id: key for key in stage.do(stage.serving.store.keys())}
+    old, new = (kept[text.split("_")[1]] for text in (first, second))
+    assert (new.name, new.role, new.queues, new.actions, new.created_by) == (*_scope(old), "admin")
+    assert (old.expires_at is not None, new.expires_at) == (True, None)
+
+    row.get_by_role("link", name="Revoke…").click()
+    page.get_by_role("button", name="Revoke").click()
+    expect(row).to_contain_text("revoked")
+    expect(row.get_by_role("link")).to_have_count(0)
+
+
+def _scope(key: Key) -> tuple[object, ...]:
+    return key.name, key.role, key.queues, key.actions
+
+
 def test_selected_rows_are_asked_about_and_a_question_leads_back(stage: Stage) -> None:
     stage.shop.broken.add("stark")
     jobs = [stage.enqueue("mail.send", "stark", number, tags=["rows"]) for number in range(7)]
@@ -648,7 +690,7 @@ def furnish(stage: Stage) -> dict[str, str]:
             return view is not None and view.progress is not None
 
         await until(progressed)
-        await new_key(store, "ci", Role.CLIENT)
+        client = await new_key(store, "ci", Role.CLIENT, actions=("enqueue",))
         await new_key(store, "ada", Role.OPERATOR, queues=("mail", "video"))
         await chain.result(timeout=10)
         stage.serving.server.context.alerts = TARGETS
@@ -670,6 +712,7 @@ def furnish(stage: Stage) -> dict[str, str]:
             "alerts": "/alerts",
             "audit": "/audit",
             "keys": "/keys",
+            "rotate": f"/keys/{client.split('_')[1]}/rotate",
             "nothing": f"/jobs/{'0' * 8}-0000-7000-8000-{'0' * 12}",
         }
 

@@ -1193,6 +1193,45 @@ def test_a_key_is_shown_once_when_it_is_made(place: Place) -> None:
     assert place.do(place.store.keys([kept.id]))[0].revoked_by == "admin"
 
 
+def test_a_key_is_narrowed_to_what_its_role_may(place: Place) -> None:
+    made = {"name": "farm", "role": "worker", "actions": "work, get"}
+    assert "work, get" in place.client.post("/keys", data=made).text
+    assert place.do(place.store.keys())[0].actions == ("work", "get")
+    refused = place.client.post("/keys", data=made | {"actions": "work, steer"})
+    assert refused.status_code == 400
+    assert "may enqueue, get, work, and not &#39;steer&#39;" in refused.text
+    assert len(place.do(place.store.keys())) == 1
+
+
+def test_a_key_takes_over_from_another_for_as_long_as_that_was_made_for(place: Place) -> None:
+    place.do(new_key(place.store, "farm", Role.VIEWER, expires_at=datetime.now(UTC) + timedelta(days=90)))
+    old = place.do(place.store.keys())[0]
+    for expires, lives in (("", timedelta(days=90)), ("never", None), ("2h", timedelta(hours=2))):
+        page = place.client.post(f"/keys/{old.id}/rotate", data={"overlap": "1d", "expires": expires}).text
+        (text,) = re.findall(r"hf_[a-z0-9]{12}_[A-Za-z0-9_-]{43}", page)
+        assert place.log_in(text).get("/").status_code == 200
+        new = place.do(place.store.keys([text.split("_")[1]]))[0]
+        assert new.created_at is not None
+        if lives is None:
+            assert new.expires_at is None
+        else:
+            assert new.expires_at is not None
+            assert abs(new.expires_at - new.created_at - lives) < timedelta(seconds=60)
+        old = new
+    assert [line.action for line in place.do(place.store.audits(limit=9))].count(Action.ROTATE_KEY) == 3
+
+
+def test_a_key_that_has_ended_is_not_rotated(place: Place) -> None:
+    key = place.do(new_key(place.store, "farm", Role.VIEWER)).split("_")[1]
+    assert place.client.post(f"/keys/{key}/rotate", data={"overlap": "soon"}).status_code == 400
+    place.do(place.store.revoke_key(key, by="admin"))
+    for answer in (place.client.get(f"/keys/{key}/rotate"), place.client.post(f"/keys/{key}/rotate", data={"overlap": "1h"})):
+        assert answer.status_code == 409
+        assert "was revoked" in answer.text
+    assert place.client.get("/keys/000000000000/rotate").status_code == 404
+    assert len(place.do(place.store.keys())) == 1
+
+
 @pytest.mark.parametrize(
     ("narrowed", "why"),
     [
@@ -1209,7 +1248,10 @@ def test_a_narrowed_admin_makes_no_keys_and_is_told_why(place: Place, narrowed: 
         answer = bound.post("/keys", data={"name": "heir", **wanted})
         assert answer.status_code == 403
         assert f"its own key is narrowed {why}" in html.unescape(answer.text)
-    assert place.do(place.store.keys()) == before
+    for key in before:
+        assert bound.get(f"/keys/{key.id}/rotate").status_code == 403
+        assert bound.post(f"/keys/{key.id}/rotate", data={"overlap": "1h"}).status_code == 403
+    assert [key.id for key in place.do(place.store.keys())] == [key.id for key in before]
     open_page = {"HX-Request": "true"}
     assert "Make a key" in whole.get("/keys", headers=open_page).text
     page = bound.get("/keys", headers=open_page).text  # not the page that others who are admins have open

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.finding import Mistake, seconds
 from holdfast.server import keys as making
-from holdfast.server.principal import Right
+from holdfast.server.principal import RIGHTS, Right, actions_flaw
 from holdfast.server.ui.frame import Problem
 from holdfast.server.ui.sessions import COOKIE, Refused
 from holdfast.store.port import Action, Key, Role
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.server.ui.frame import Visit
 
 LINES: Final = 100
+NEVER: Final = "never"
 
 
 async def login(visit: Visit) -> Response:
@@ -93,18 +94,40 @@ async def add_key(visit: Visit) -> Response:
     role, expires = visit.field("role"), visit.field("expires").strip()
     if role not in set(Role):
         raise Mistake(f"{role!r} is no role")
-    queues = tuple(dict.fromkeys(visit.field("queues").replace(",", " ").split()))
+    queues, actions = _names(visit.field("queues")), _names(visit.field("actions"))
+    if (flaw := actions_flaw(Role(role), actions)) is not None:
+        raise Mistake(flaw)
     key = Key(
         id=key_id,
         name=visit.field("name").strip(),
         role=Role(role),
         digest=making.digest(text),
         queues=queues or None,
+        actions=actions or None,
         created_by=visit.who.name,
         expires_at=await visit.store.now() + timedelta(seconds=seconds(expires, "expires")) if expires else None,
     )
     await visit.store.add_key(key, by=visit.who.name)
     return await _keys(visit, fresh=text, made=key)
+
+
+async def ask_rotate(visit: Visit) -> Response:
+    """Ask for how long a key is to work on beside the one that takes over from it."""
+    _need_unbound(visit)
+    key = await _live_key(visit)
+    return visit.render("rotate.html", still=True, title=f"Rotate the key of {key.name}?", section="keys", key=key)
+
+
+async def rotate_key(visit: Visit) -> Response:
+    """Make a key like another one, which ends a while later, and show it this once."""
+    _need_unbound(visit)
+    old, now = await _live_key(visit), await visit.store.now()
+    overlap, expires = seconds(visit.field("overlap").strip(), "overlap"), visit.field("expires").strip()
+    told = None if expires in ("", NEVER) else seconds(expires, "expires")
+    text, new = making.successor(old, now, told if expires else making.lifetime(old), by=visit.who.name)
+    if not await visit.store.rotate_key(old.id, new, overlap, by=visit.who.name):
+        raise _ended(old)
+    return await _keys(visit, fresh=text, made=new, instead_of=old, overlap=overlap)
 
 
 async def ask_revoke(visit: Visit) -> Response:
@@ -148,7 +171,13 @@ def _login(visit: Visit, to: str, *, flaw: str = "", status: int = 200) -> Respo
     )
 
 
-async def _keys(visit: Visit, fresh: str | None = None, made: Key | None = None) -> Response:
+async def _keys(
+    visit: Visit,
+    fresh: str | None = None,
+    made: Key | None = None,
+    instead_of: Key | None = None,
+    overlap: float = 0.0,
+) -> Response:
     return visit.render(
         "keys.html",
         still=fresh is not None,
@@ -156,11 +185,29 @@ async def _keys(visit: Visit, fresh: str | None = None, made: Key | None = None)
         section="keys",
         now=await visit.store.now(),
         keys=await visit.store.keys(),
-        roles=list(Role),
+        rights={role: sorted(RIGHTS[role]) for role in Role},
         fresh=fresh,
         made=made,
+        instead_of=instead_of,
+        overlap=overlap,
         revokes=visit.may(Right.KEYS),
     )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text.replace(",", " ").split()))
+
+
+async def _live_key(visit: Visit) -> Key:
+    key = await _key(visit)
+    if key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= await visit.store.now()):
+        raise _ended(key)
+    return key
+
+
+def _ended(key: Key) -> Problem:
+    ended = "was revoked" if key.revoked_at else "has expired"
+    return Problem(HTTPStatus.CONFLICT, f"The key {key.id} of {key.name} {ended}: none takes over from it.", "Make a new key.")
 
 
 async def _key(visit: Visit) -> Key:

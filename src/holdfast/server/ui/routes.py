@@ -103,6 +103,8 @@ def _routes(ui: Ui) -> list[BaseRoute]:
         ui.page("/audit", access.audit, Right.AUDIT),
         ui.page("/keys", access.keys, Right.KEYS),
         ui.page("/keys", access.add_key, Right.KEYS, "POST"),
+        ui.page("/keys/{key_id}/rotate", access.ask_rotate, Right.KEYS),
+        ui.page("/keys/{key_id}/rotate", access.rotate_key, Right.KEYS, "POST"),
         ui.page("/keys/{key_id}/revoke", access.ask_revoke, Right.KEYS),
         ui.page("/keys/{key_id}/revoke", access.revoke_key, Right.KEYS, "POST"),
         Route("/static/{name:path}", files(STATIC), name="ui:static"),
