@@ -44,9 +44,9 @@ def test_the_bytes_on_the_page_are_the_published_ones(work: str) -> None:
     assert f"{median('cost', 'holdfast_postgres', work):.0f}" in PAGE
 
 
-def of_limits(free_overlap: float) -> Report:
+def of_limits(free_overlap: float, limited: float = 1300.0) -> Report:
     """Return a report of runs with jobs of 50 ms, of which so many of a key ran at once without limits."""
-    rates = {"free": 1900.0, "turns": 1700.0, "limited": 1300.0}
+    rates = {"free": 1900.0, "turns": 1700.0, "limited": limited}
     overlaps = {"free": free_overlap, "turns": 8.0, "limited": 2.0}
     readings = [
         Reading(contestant, work_of(kind, 50.0), 0, rate, "jobs/s", "higher", {"overlap": overlaps[kind]})
@@ -61,6 +61,12 @@ def test_rates_under_limits_stand_beside_those_of_the_run_without() -> None:
     assert "| PostgreSQL, jobs of 50 ms | 1,900 | 1,700 | 1,300 | 0.68 |" in table
     assert "| PostgreSQL, jobs of 20 ms | not measured yet | | | |" in table
     assert "PostgreSQL with jobs of 50 ms and longer" in held
+    assert "Missed" not in held
+
+
+def test_that_half_of_the_rate_is_not_kept_is_said() -> None:
+    _, held = scaling._limits(of_limits(30.0, limited=900.0))
+    assert "**Missed** by PostgreSQL with jobs of 50 ms (0.47) and SQLite with jobs of 50 ms (0.47)." in held
 
 
 @pytest.mark.parametrize("report", [None, of_limits(CROWDED - 1.0)], ids=["none", "nothing held back"])
