@@ -256,6 +256,13 @@ def test_every_change_says_why() -> None:
             "; m.2 does not come up",
         ),
         (seen(too_heavy="m.2 takes too much"), None, Obstacle.MEMORY, "; m.2 takes too much"),
+        (
+            seen(workers=1, running=10, crashing="worker m.4 crashed with code 1, 3 times in a row"),
+            Memory(count=2, lacking_since=60.0),
+            Obstacle.CRASHES,
+            "; worker m.4 crashed with code 1, 3 times in a row",
+        ),
+        (seen(crashing="worker m.4 crashed with code 1"), None, None, "slots are taken"),
     ],
 )
 def test_what_keeps_the_number_from_rising_is_told(

@@ -70,6 +70,9 @@ class Place:
     def open(self, name: str = "gate") -> None:
         Path(self.gate(name)).touch()
 
+    def shut(self, name: str = "gate") -> None:
+        Path(self.gate(name)).unlink()
+
     def started(self, name: str = "m") -> list[int]:
         """Return the processes of the workers that the manager started and that are still there."""
         needle = f"--name\0{name}.".encode()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 from holdfast import Holdfast
+
+if Path(os.environ.get("FLEET_LEAVES", "none")).exists() and "worker" in sys.argv:
+    sys.exit(0)  # before any worker of it is up
 
 app = Holdfast(os.environ["FLEET_URL"])
 

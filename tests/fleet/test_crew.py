@@ -186,10 +186,47 @@ def test_a_worker_that_was_there_before_does_not_have_crashes_forgotten() -> Non
     assert scene.rested() <= 2 * FIRST_REST, "the one that came last has lived for long, and now both have crashed"
 
 
+@pytest.mark.parametrize("up", [False, True], ids=["before it was up", "after that"])
+def test_what_ends_with_0_and_never_said_so_has_crashed(caplog: pytest.LogCaptureFixture, *, up: bool) -> None:
+    scene = Scene()
+    scene.crew.wanted = 1
+    scene.crew.keep_up()
+    rests = []
+    for _ in range(4):
+        if up:
+            scene.up()
+        scene.end(0)
+        rests.append(scene.rested())
+    assert rests == [FIRST_REST, 1, 2, 4]
+    assert scene.counters.snapshot() | {count.CRASHED: 4, count.RECYCLED: 0} == scene.counters.snapshot() | {count.RECYCLED: 0}
+    how = "ended with code 0" + ("" if up else " before it was up")
+    assert scene.crew.crashing == f"worker m.4 {how}, 4 times in a row"
+    assert f"worker m.1 {how}; it is replaced in 0.5 s" in caplog.text
+    scene.world.now += STEADY
+    scene.crew.keep_up()
+    assert scene.crew.crashing == ""
+
+
+@pytest.mark.parametrize(("code", "crashed"), [(0, 0), (-15, 0), (-9, 1), (75, 1)])
+def test_who_crashes_while_it_ends_is_counted_and_keeps_nobody_from_being_started(code: int, crashed: int) -> None:
+    scene = Scene(most=3)
+    scene.crew.wanted = 2
+    scene.crew.keep_up()
+    scene.up()
+    scene.crew.wanted = 1
+    scene.crew.keep_up()
+    fake(scene.crew.members[0]).code = code
+    scene.crew.wanted = 2
+    scene.crew.keep_up()
+    assert scene.names == ["m.2", "m.3"]
+    assert scene.counters.snapshot().get(count.CRASHED, 0) == crashed
+
+
 def test_what_has_ended_by_itself_is_replaced_at_once_and_is_no_crash() -> None:
     scene = Scene()
     scene.crew.wanted = 1
     scene.crew.keep_up()
+    scene.crew.members[0].process.ends = True
     scene.end(0)
     assert scene.names == ["m.2"]
     snapshot = scene.counters.snapshot()
@@ -294,6 +331,7 @@ def test_workers_are_not_replaced_after_the_same_number_of_jobs() -> None:
     scene.crew.wanted = 1
     scene.crew.keep_up()
     scene.world.random = lambda: 0.0  # type: ignore[method-assign]
+    scene.crew.members[0].process.ends = True
     scene.end(0)
     assert scene.allowed == [110, 90]
 
@@ -352,7 +390,9 @@ def test_the_only_worker_is_replaced_without_a_moment_in_which_none_works(monkey
         assert scale.leaving() == []
     scene.up()
     assert scale.leaving() == ["m.1"]
-    assert scene.crew.outgoing is None
+    fake(scene.crew.members[0]).code = 0
+    assert scale.leaving() == []
+    assert scene.names == ["m.2"]
 
 
 def test_a_worker_is_not_weighed_before_it_is_up(monkeypatch: pytest.MonkeyPatch) -> None:

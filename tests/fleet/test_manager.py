@@ -39,6 +39,31 @@ async def test_a_worker_that_crashes_is_started_again_and_counted(place: Place) 
     assert await place.decided() == [1], "a crash changes no decision"
 
 
+async def test_workers_that_end_in_peace_before_they_are_up_are_started_ever_later_and_it_is_told(place: Place) -> None:
+    """As where the app's module calls `sys.exit()`, but for the manager, which has imported it before."""
+    place.open("leaves")
+    os.environ["FLEET_LEAVES"] = place.gate("leaves")
+    try:
+        with place.manager("--default-count", "1"):
+
+            async def told() -> bool:
+                managers = [view for view in await place.store.workers() if view.manages]
+                return any(view.reason.endswith("before it was up, 2 times in a row") for view in managers)
+
+            await place.until(told)
+            assert place.log().read_text().count("ended with code 0 before it was up; it is replaced in") <= 4
+            assert any(
+                reason.endswith("; worker m.1 ended with code 0 before it was up") for _, reason in await place.reasons()
+            )
+            place.shut("leaves")
+            await place.until_up(1)
+            assert (await place.counted())["crashed_workers"] >= 2
+            assert (await place.counted())["stays:crashes"] >= 1
+    finally:
+        del os.environ["FLEET_LEAVES"]
+    assert "has ended and is replaced" not in place.log().read_text()
+
+
 async def test_a_worker_is_replaced_after_its_jobs_and_none_of_them_is_interrupted(place: Place) -> None:
     place.open()
     with place.manager("--default-count", "1", "--concurrency", "2", "--max-jobs", "8"):

@@ -94,6 +94,8 @@ class Sample:
     """Seconds that a worker needs to come up; `None`: not measured yet."""
     not_up: tuple[str, ...] = ()
     """The names of workers that were started, as far as they still are, and are not up."""
+    crashing: str = ""
+    """What keeps workers from staying up, in words; empty while nothing does."""
     too_heavy: str = ""
     """Which worker takes too much memory and is not replaced for it, in words."""
 
@@ -134,6 +136,8 @@ class Obstacle(StrEnum):
     """Limits of queues or tasks hold jobs back: more workers would not start them."""
     FREE = "free_slots"
     """Jobs wait for long beside slots that stay free: for a capability, a limit of their key, or the database."""
+    CRASHES = "crashes"
+    """Workers crash, or end although nobody asked them to, and are started ever later."""
     NOT_UP = "not_up"
     """Workers were started and do not come up."""
     MEMORY = "memory"
@@ -193,7 +197,9 @@ def _stays(scaling: Scaling, sample: Sample, memory: Memory) -> Decision:
     """Say what keeps the number as it is: the first of what may, as a person would look for it."""
     obstacle, more = None, ""
     waits = _waits_too_long(scaling, sample)
-    if memory.given_up:
+    if sample.crashing and sample.workers < memory.count:
+        obstacle, more = Obstacle.CRASHES, f"; {sample.crashing}"
+    elif memory.given_up:
         obstacle, more = Obstacle.NOT_UP, _without(sample, memory)
     elif sample.too_heavy:
         obstacle, more = Obstacle.MEMORY, f"; {sample.too_heavy}"

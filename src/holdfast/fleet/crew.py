@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -82,6 +83,7 @@ class Crew:
         self._command = command
         self._started = 0
         self._crashes = 0
+        self._crash = ""
         self._crashed_at = 0.0
         self._not_before = 0.0
         self._weigh_at = 0.0
@@ -95,9 +97,10 @@ class Crew:
         return "" if self._heavy is None else self._heavy.said
 
     @property
-    def outgoing(self) -> Member | None:
-        """The one that leaves as soon as its successor is up."""
-        return self._outgoing
+    def crashing(self) -> str:
+        """What keeps workers from staying up, and how often in a row it has; empty while nothing does."""
+        often = f", {self._crashes} times in a row" if self._crashes > 1 else ""
+        return f"{self._crash}{often}" if self._crashes else ""
 
     @property
     def staying(self) -> list[Member]:
@@ -198,7 +201,7 @@ class Crew:
         try:
             process = WorkerProcess(self._command(name, self._jobs_allowed()))
         except OSError as error:  # no more processes, or no memory for one: the others work on
-            self._rest_from("a worker cannot be started: %s; it is tried again in %.1f s", error)
+            self._rest_from(f"a worker cannot be started: {error}", "it is tried again")
             return False
         self.members.append(Member(name, process, self._environment.monotonic()))
         return True
@@ -213,30 +216,42 @@ class Crew:
         for member, code in [(one, one.process.ended()) for one in self.members]:
             if code is not None:
                 self.members.remove(member)
-                if not (member.drains or member.rests):
-                    self._ended_unasked(member, code)
+                if member.drains or member.rests:
+                    self._ended_as_asked(member, code)
+                elif code == 0 and member.process.ends:  # it has run as many jobs as it may, or a person has drained it
+                    self._counters.add(count.RECYCLED)
+                    logger.info("worker %s has ended and is replaced", member.name)
+                else:
+                    self._crashed(member, code)
         # one that was there before lives on whatever the crash was about: it says nothing about those that are started now
         later = [member for member in self.members if member.started_at > self._crashed_at]
         if self._crashes and any(now - member.started_at >= STEADY for member in later):
             self._crashes = 0
 
-    def _ended_unasked(self, member: Member, code: int) -> None:
-        """Count a worker that ended by itself; one that crashed is not replaced at once, ever later the more crash."""
-        if code == 0:  # it has run as many jobs as it may, or a person has drained it
-            self._counters.add(count.RECYCLED)
-            logger.info("worker %s has ended and is replaced", member.name)
-            return
-        self._counters.add(count.CRASHED)
-        self._rest_from("worker %s crashed with code %d; it is replaced in %.1f s", member.name, code)
+    def _ended_as_asked(self, member: Member, code: int) -> None:
+        """Tell of a worker that was asked to end and did otherwise: nobody takes its place, so nothing is rested from."""
+        if code not in (0, -signal.SIGTERM):  # by which one ends that is not up
+            self._counters.add(count.CRASHED)
+            logger.error("worker %s crashed with code %d while it finished what it ran", member.name, code)
 
-    def _rest_from(self, what: str, *of: object) -> None:
+    def _crashed(self, member: Member, code: int) -> None:
+        """Count a worker that nobody asked to end and that did not say it would; it is not replaced at once.
+
+        Its code says little: an app that calls `sys.exit()` when it is imported ends with 0, again and again.
+        """
+        self._counters.add(count.CRASHED)
+        how = f"crashed with code {code}" if code else f"ended with code 0{' before it was up' if member.up_at is None else ''}"
+        self._rest_from(f"worker {member.name} {how}", "it is replaced")
+
+    def _rest_from(self, what: str, then: str) -> None:
         """Start none for a while, ever longer the more often that happens."""
         now = self._environment.monotonic()
         self._crashes += 1
         self._crashed_at = now
         rest = min(LONGEST_REST, FIRST_REST * 2 ** (self._crashes - 1)) * (0.5 + self._environment.random() / 2)
         self._not_before = max(self._not_before, now + rest)
-        logger.error(what, *of, rest)
+        self._crash = what
+        logger.error("%s; %s in %.1f s", what, then, rest)
 
     def _weigh(self) -> None:
         """Replace a worker that takes too much memory, the heaviest: it leaves when its successor is up.

@@ -176,6 +176,7 @@ class Manager:
             held=backlog.throttled,
             start=self._starts.seconds,
             not_up=tuple(member.name for member in self._crew.staying if member.process_id not in views),
+            crashing=self._crew.crashing,
             too_heavy=self._crew.too_heavy,
         )
 
