@@ -13,7 +13,7 @@ from holdfast.core.limits import LimitKind, rate_text
 from holdfast.core.spans import ago, span
 from holdfast.core.states import TERMINAL, Event, State
 from holdfast.errors import CENTURY
-from holdfast.store.port import PartState, WorkerState
+from holdfast.store.port import SILENT, PartState, WorkerState
 from holdfast.throttling import may_be_held, used_up
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 GONE: Final = frozenset({WorkerState.OFFLINE, WorkerState.DISABLED})
 WAIT: Final = "wait:"
 """How the part is called that says for which signal a job waits."""
-SILENT: Final = 60.0
-"""Seconds without a sign of life after which a worker is doubted."""
 SHOWN_BLOCKERS: Final = 10
 REAP_EVERY: Final = 5.0
 """Seconds between two looks of a worker for lapsed leases."""
@@ -152,8 +150,8 @@ def _running(situation: Situation) -> list[Reason]:
     doubt = ""
     if holder is not None and holder.state is WorkerState.OFFLINE:
         doubt = ", which is offline"
-    elif holder is not None and silence(holder, now) > SILENT:
-        doubt = f", which has given no sign of life for {span(silence(holder, now))}"
+    elif holder is not None and (silence := holder.silent(now)) is not None:
+        doubt = f", which has given no sign of life for {span(silence)}"
     found = []
     if view.lapsed or left <= 0:
         found.append(
@@ -396,7 +394,7 @@ def _busy(situation: Situation, able: Sequence[WorkerView]) -> list[Reason]:
     if view.state is not State.READY or view.paused or situation.limits:
         return []
     ahead = max(0, situation.stats.count(State.READY, queue=view.queue) - 1)
-    silent = all(silence(one, situation.now) > SILENT for one in able)
+    silent = all(one.silent(situation.now) is not None for one in able)
     if silent:
         text = f"every worker that could run it ({len(able)}) has given no sign of life for more than {SILENT:g} s"
         return [
@@ -477,8 +475,3 @@ def _info(worker: WorkerView) -> _Info:
         return msgspec.json.decode(worker.worker.info, type=_Info)
     except msgspec.MsgspecError:
         return _Info()
-
-
-def silence(worker: WorkerView, now: datetime) -> float:
-    """Return for how many seconds a worker has given no sign of life."""
-    return (now - (worker.heartbeat_at or worker.registered_at)).total_seconds()

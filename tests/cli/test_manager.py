@@ -86,6 +86,26 @@ def test_why_the_number_is_what_it_is_stands_below_the_workers(shop: Shop, cli: 
     assert "manager m:" not in cli("workers", "ls", "--url", shop.url).err, "any program may register one"
 
 
+def test_a_manager_that_was_killed_is_silent_and_what_it_said_is_old(shop: Shop, cli: Callable[..., Done]) -> None:
+    manager = shop.worker("manager m", **MANAGER)
+    worker = shop.worker("w1")
+    shop.do(lambda store: store.beat(Beat(worker=manager, counters='{"reason": "stays at 2: 0 wait"}')))
+    shop.do(lambda store: store.beat(Beat(worker=worker)))
+    assert [row[2] for row in cli("workers", "ls", "--url", shop.url).rows] == ["idle", "manages"]
+    shop.do(lambda store: store.rewind(20))
+    done = cli("workers", "ls", "--url", shop.url)
+    assert [row[2] for row in done.rows] == ["idle", "silent for 20s"], "a worker gives a sign of life every 20 seconds"
+    assert done.err == "manager m: silent for 20s, it said before: stays at 2: 0 wait\n"
+    told = cli("workers", "ls", "--json", "--url", shop.url).json["workers"]
+    assert [one["silent_seconds"] is None for one in told] == [True, False]
+    assert ["worker", "manager m", "silent for 20s"] in [line[:3] for line in cli("top", "--once", "--url", shop.url).rows]
+    assert "manager m" in cli("doctor", "--url", shop.url).out
+    shop.do(lambda store: store.rewind(60))
+    assert [row[2] for row in cli("workers", "ls", "--url", shop.url).rows] == ["silent for 1m 20s"] * 2
+    shop.do(lambda store: store.beat(Beat(worker=manager)))
+    assert [row[2] for row in cli("workers", "ls", "--url", shop.url).rows] == ["silent for 1m 20s", "manages"]
+
+
 def test_decisions_are_shown_by_the_audit_log(shop: Shop, cli: Callable[..., Done]) -> None:
     shop.do(lambda store: store.note(Action.SCALE, ["4 workers"], by="manager m", detail="up from 2 to 4: 90 wait"))
     (row,) = cli("audit", "--action", "scale", "--url", shop.url).rows

@@ -152,6 +152,11 @@ class Place:
         await self.until(holds)
 
 
+def doing(view: WorkerView) -> str:
+    """Return what a worker does by its last sign of life, however long ago that is."""
+    return view.doing(view.heartbeat_at or view.registered_at)
+
+
 def process_of(view: WorkerView) -> int:
     return int(json.loads(view.worker.info)["process"])
 

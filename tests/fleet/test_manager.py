@@ -14,7 +14,7 @@ import asyncpg
 from holdfast.core.states import State
 from holdfast.store.memory import MemoryStore
 from holdfast.system import SystemEnvironment
-from tests.fleet.conftest import LONG, ROOT, Place, process_of
+from tests.fleet.conftest import LONG, ROOT, Place, doing, process_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +134,7 @@ async def test_a_first_signal_lets_all_workers_finish_what_they_run(place: Place
 
         async def shown() -> bool:
             views = [view for view in await place.store.workers() if view.offline_at is None]
-            return sorted(view.doing for view in views) == ["busy, draining", "busy, draining", "manages, draining"]
+            return sorted(doing(view) for view in views) == ["busy, draining", "busy, draining", "manages, draining"]
 
         await place.until(shown)
         later = await place.enqueue()
@@ -154,7 +154,7 @@ async def test_a_worker_that_somebody_else_asks_to_stop_counts_as_draining_for_e
         os.kill(process_of(up), signal.SIGTERM)
 
         async def shown() -> bool:
-            return [view.doing for view in await place.workers()] == ["active, draining"]
+            return [doing(view) for view in await place.workers()] == ["active, draining"]
 
         await place.until(shown)
 
@@ -219,6 +219,10 @@ async def test_the_workers_of_a_killed_manager_claim_nothing_more_and_end(place:
 
         await place.until(ended)
     assert [job.state for job in await place.jobs(later)] == [State.READY]
+    await place.store.rewind(20)
+    (manager,) = [view for view in await place.store.workers() if view.manages]
+    assert manager.doing(await place.store.now()).startswith("silent for ")
+    assert manager.reason.startswith("stays at 2: ")
 
 
 async def test_a_worker_that_no_system_tells_notices_by_itself_that_who_started_it_is_gone(place: Place) -> None:

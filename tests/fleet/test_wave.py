@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.core.limits import LimitKey, LimitKind, LimitName, LimitRule
 from holdfast.core.states import State
+from tests.fleet.conftest import doing
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -85,13 +86,17 @@ async def test_a_worker_that_was_let_go_while_it_works_is_taken_back_when_more_c
             place.open(f"gate{number}")
 
         async def one_is_let_go() -> bool:
-            return sorted(view.doing for view in await place.workers()) == ["active", "active, draining"]
+            return sorted(doing(view) for view in await place.workers()) == ["active", "active, draining"]
 
         await place.until(one_is_let_go)
         more = await place.enqueue(count=6, gate=place.gate("more"))
         await place.until_running(more)  # three on each: no third process may be started
         assert {job.worker_id for job in await place.jobs(more)} == set(held)
-        assert [view.doing for view in await place.workers()] == ["busy", "busy"]
+
+        async def both_are_shown_as_busy() -> bool:
+            return [doing(view) for view in await place.workers()] == ["busy", "busy"]
+
+        await place.until(both_are_shown_as_busy)
         assert {job.state for job in await place.jobs(long)} == {State.RUNNING}
         place.open("more")
         for number in held.values():
@@ -115,14 +120,14 @@ async def test_a_worker_that_rests_ends_once_its_manager_was_killed(place: Place
             place.open(f"gate{number}")
 
         async def one_is_let_go() -> bool:
-            return sorted(view.doing for view in await place.workers()) == ["active", "active, draining"]
+            return sorted(doing(view) for view in await place.workers()) == ["active", "active, draining"]
 
         await place.until(one_is_let_go)
         process.kill()
         process.wait()
 
         async def both_drain() -> bool:
-            return [view.doing for view in await place.workers()] == ["active, draining"] * 2
+            return [doing(view) for view in await place.workers()] == ["active, draining"] * 2
 
         await place.until(both_drain)
         for number in held.values():

@@ -631,7 +631,7 @@ async def test_a_worker_that_is_asked_to_stop_is_shown_as_draining_at_once_while
     serving = asyncio.create_task(worker.serve())
     await asyncio.wait_for(begun.wait(), WAIT)
     (view,) = await store.workers()
-    assert (view.drains, view.doing) == (False, "active")
+    assert (view.drains, view.doing(await store.now())) == (False, "active")
 
     worker.ask_to_stop()
 
@@ -639,11 +639,11 @@ async def test_a_worker_that_is_asked_to_stop_is_shown_as_draining_at_once_while
         while not (await store.workers())[0].drains:  # noqa: ASYNC110  nobody here is told
             await asyncio.sleep(0.01)
     (view,) = await store.workers()
-    assert (view.doing, view.draining_at) == ("active, draining", None)
+    assert (view.doing(await store.now()), view.draining_at) == ("active, draining", None)
     go_on.set()
     await asyncio.wait_for(serving, WAIT)
     (view,) = await store.workers()
-    assert (view.drains, view.doing) == (False, "offline")
+    assert (view.drains, view.doing(await store.now())) == (False, "offline")
 
 
 async def test_a_first_signal_to_a_worker_that_drains_already_aborts_nothing(memory_app: Holdfast) -> None:

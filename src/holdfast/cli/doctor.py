@@ -19,7 +19,7 @@ from holdfast.config import OWN_FILE, SHARED_FILE, load
 from holdfast.core.spans import span
 from holdfast.core.states import WAITING
 from holdfast.errors import BadSetting, HoldfastError, SchemaError
-from holdfast.explaining import GONE, SILENT, longest_wait, unserved
+from holdfast.explaining import GONE, longest_wait, unserved
 from holdfast.store.port import Store, WorkerState, WorkerView
 
 OLDEST_PYTHON = (3, 11)
@@ -213,8 +213,7 @@ async def _workers(store: Store) -> list[Check]:
     live = [view for view in views if view.state not in GONE]
     checks = []
     for view in live:
-        silence = (now - (view.heartbeat_at or view.registered_at)).total_seconds()
-        if silence > SILENT:
+        if (silence := view.silent(now)) is not None:
             text = f"{view.worker.name} ({view.worker.id}) has given no sign of life for {span(silence)}"
             checks.append(Check(name="worker", level=WARN, text=text, fix="look whether it still runs, and start it again"))
     held = [view for view in views if view.state is WorkerState.OFFLINE and view.running]

@@ -89,7 +89,7 @@ def as_json(snapshot: Snapshot, per_second: float | None) -> dict[str, Any]:
         "counts": {state: snapshot.stats.count(state) for state in State},
         "ended_per_second": per_second,
         "queues": [output.fields(queue) for queue in snapshot.queues],
-        "workers": [worker_json(worker) for worker in snapshot.workers],
+        "workers": [worker_json(worker, snapshot.at) for worker in snapshot.workers],
         "running": [
             {
                 "id": job.id,

@@ -121,7 +121,7 @@ def _workers(snapshot: Snapshot) -> "RenderableType":
     rows = [
         [
             cell(view.worker.name),
-            view.doing,
+            view.doing(snapshot.at),
             cell(view.running),
             cell(view.worker.slots),
             ago(view.heartbeat_at or view.registered_at, snapshot.at),
@@ -180,6 +180,8 @@ def _print_plain(snapshot: Snapshot) -> None:
         print("\t".join(map(cell, ("queue", queue.name, waiting, span(queue.oldest_waiting), _pause(queue)))))
     for view in snapshot.workers:
         heard = view.heartbeat_at or view.registered_at
-        print("\t".join(map(cell, ("worker", view.worker.name, view.doing, view.running, view.worker.slots, heard))))
+        print(
+            "\t".join(map(cell, ("worker", view.worker.name, view.doing(snapshot.at), view.running, view.worker.slots, heard)))
+        )
     for job in snapshot.running[:MOST_RUNNING]:
         print("\t".join(map(cell, ("running", job.id, job.task, f"{elapsed(job, snapshot.at):.1f}", job.progress, job.step))))

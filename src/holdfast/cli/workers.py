@@ -1,6 +1,7 @@
 """`holdfast workers` and `schedules`: who works, and what is enqueued again and again."""
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -54,13 +55,13 @@ def ls(*, everyone: Annotated[bool, Parameter(name="--all", negative="")] = Fals
         now = await store.now()
         views = [view for view in await store.workers(limit=MOST) if everyone or view.state is not WorkerState.OFFLINE]
         if common.as_json:
-            output.print_json({"workers": [worker_json(view) for view in views]})
+            output.print_json({"workers": [worker_json(view, now) for view in views]})
             return
         rows = [
             (
                 view.worker.id,
                 view.worker.name,
-                view.doing,
+                view.doing(now),
                 view.running,
                 view.worker.slots,
                 output.when(view.heartbeat_at or view.registered_at, now),
@@ -72,7 +73,7 @@ def ls(*, everyone: Annotated[bool, Parameter(name="--all", negative="")] = Fals
         output.print_table(COLUMNS, rows, empty="no live workers. Start one: holdfast worker MODULE:APP")
         for view in views:
             if view.reason and view.state is not WorkerState.OFFLINE:
-                output.note(output.harmless(f"{view.worker.name}: {view.reason}"))
+                output.note(output.harmless(f"{view.worker.name}: {_as_of(view, now)}{view.reason}"))
 
     run(common, work)
 
@@ -189,11 +190,18 @@ def schedules(*, common: Common = COMMON) -> None:
     run(common, work)
 
 
-def worker_json(view: WorkerView) -> dict[str, Any]:
+def _as_of(view: WorkerView, now: datetime) -> str:
+    """Return when a manager that is silent said what it said last."""
+    silence = view.silent(now)
+    return "" if silence is None else f"silent for {span(silence)}, it said before: "
+
+
+def worker_json(view: WorkerView, now: datetime) -> dict[str, Any]:
     """Return a worker as its JSON shows it."""
     record = output.fields(view)
     record["worker"]["info"] = output.raw(view.worker.info)
-    return record | {"state": view.state, "draining": view.drains, "counters": output.raw(view.counters)}
+    does = {"state": view.state, "draining": view.drains, "silent_seconds": view.silent(now)}
+    return record | does | {"counters": output.raw(view.counters)}
 
 
 async def _find(store: Store, word: str) -> WorkerView:

@@ -10,6 +10,7 @@ import tracemalloc
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,26 @@ async def test_nothing_is_told_where_nothing_is_newer() -> None:
             assert snapshot is not None
         async with live.watch(seen=snapshot.version) as again:
             assert await again.take(1.5) is None
+
+
+async def test_pages_hear_that_a_manager_has_fallen_silent_though_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with hub() as (live, store, _):
+        manager = Worker(id=WORLD.job_id(), name="manager m", slots=0)
+        await store.register(manager)
+        async with live.watch() as mailbox:
+            snapshot = await mailbox.take(5)
+            assert snapshot is not None
+            assert not snapshot.silent
+            moment: datetime = await store.now()
+
+            async def later() -> datetime:
+                return moment + timedelta(seconds=20)
+
+            monkeypatch.setattr(store, "now", later)
+            snapshot = await mailbox.take(5)
+            assert snapshot is not None
+            assert snapshot.silent == {manager.id}
+            assert await mailbox.take(1.5) is None, "once"
 
 
 async def test_versions_of_another_server_are_not_taken_for_ones_own() -> None:

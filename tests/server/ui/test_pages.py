@@ -1172,6 +1172,18 @@ def test_why_a_manager_leaves_the_number_as_it_is_stands_beside_it(place: Place)
     assert "stays at 2: m.2 does not come up" in place.client.get("/workers").text
 
 
+def test_a_manager_that_was_killed_is_silent_and_its_last_word_has_its_age(place: Place) -> None:
+    manager = Worker(id=WORLD.job_id(), name="manager m", slots=0)
+    place.do(place.store.register(manager))
+    place.do(place.store.beat(Beat(worker=manager.id, counters=json.dumps({"reason": "stays at 2: 0 wait"}))))
+    assert "silent for" not in place.client.get("/workers").text
+    place.do(place.store.rewind(23))
+    page = re.sub(r"<[^>]*>", "", place.client.get("/workers").text)
+    assert "silent for 23s" in page
+    assert "23s ago: stays at 2: 0 wait" in page
+    assert "manages" not in page
+
+
 @pytest.mark.parametrize(("level", "said"), [(0, ["closed"]), (1, ["half-open"] * 2), (2, ["open"] * 2)])
 def test_a_worker_that_has_lost_redis_is_shown_as_such(place: Place, level: int, said: list[str]) -> None:
     """In its row and among what is known of it; that all is well there alone."""

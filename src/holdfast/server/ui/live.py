@@ -12,6 +12,7 @@ import json
 import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import msgspec
 
@@ -49,6 +50,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     stats: Stats | None
     """`None`: the store did not answer."""
     workers: tuple[WorkerView, ...] = ()
+    silent: frozenset[UUID] = frozenset()
+    """Those of them that were not heard of for too long: nothing else changes when one is killed."""
     told: str = ""
     """What every page is sent, as JSON: made once for all of them."""
 
@@ -188,7 +191,7 @@ class Live:
     async def _look(self) -> Snapshot:
         self.looks += 1
         try:
-            stats, workers = await self._store.stats(), await self._store.workers()
+            stats, workers, now = await self._store.stats(), await self._store.workers(), await self._store.now()
         except HoldfastError as error:
             if self._latest is None or self._latest.stats is not None:
                 logger.warning("the dashboard cannot look at the store: %s", error)
@@ -196,7 +199,8 @@ class Live:
         except Exception:  # whoever watches must hear of what comes after
             logger.exception("the dashboard could not look at the store")
             return Snapshot(version=0, stats=None)
-        return Snapshot(version=0, stats=stats, workers=tuple(workers))
+        silent = frozenset(view.worker.id for view in workers if view.silent(now) is not None)
+        return Snapshot(version=0, stats=stats, workers=tuple(workers), silent=silent)
 
     def _publish(self, snapshot: Snapshot, *, hinted: bool) -> None:
         """Tell everyone, unless nothing can have changed: progress and logs of what runs are not in the snapshot."""
@@ -216,4 +220,4 @@ def _same(one: Snapshot, other: Snapshot) -> bool:
     """Compare all but the ages, which grow by themselves."""
     if one.stats is None or other.stats is None:
         return one.stats is other.stats
-    return list(one.stats.tasks) == list(other.stats.tasks) and one.workers == other.workers
+    return list(one.stats.tasks) == list(other.stats.tasks) and (one.workers, one.silent) == (other.workers, other.silent)

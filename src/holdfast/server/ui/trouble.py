@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.spans import span
 from holdfast.core.states import State
-from holdfast.explaining import GONE, SILENT, completed_outside, longest_wait, silence, unserved
+from holdfast.explaining import GONE, completed_outside, longest_wait, unserved
 from holdfast.server.alerts.delivering import QUEUE
 from holdfast.server.ui import query
 from holdfast.server.ui.shown import number
-from holdfast.store.port import WorkerState
+from holdfast.store.port import SILENT, WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,8 +88,8 @@ def _store(seen: Seen) -> Iterator[Trouble]:
 
 def _workers(seen: Seen) -> Iterator[Trouble]:
     live = [one for one in seen.workers if one.state not in GONE]
-    silent = [one for one in live if silence(one, seen.now) > SILENT]
-    claiming = [one for one in live if one not in silent and one.draining_at is None]
+    silent = [one for one in live if one.silent(seen.now) is not None]
+    claiming = [one for one in live if one not in silent and not one.drains]
     waiting = _waiting(seen)
     link = Link("the workers", "/workers", params={"all": 1})
     if waiting and not claiming:
@@ -165,14 +165,14 @@ def _gone(seen: Seen, silent: Sequence[WorkerView]) -> str:
     if not seen.workers:
         return "there never was one"
     states = [one.state for one in seen.workers]
-    drain = sum(1 for one in seen.workers if one.state not in GONE and one.draining_at is not None and one not in silent)
+    drain = sum(1 for one in seen.workers if one.state not in GONE and one.drains and one not in silent)
     counts = {
         "offline": states.count(WorkerState.OFFLINE),
         "disabled": states.count(WorkerState.DISABLED),
         f"silent for more than {span(SILENT)}": len(silent),
         "about to end": drain,
     }
-    heard = min(silence(one, seen.now) for one in seen.workers)
+    heard = min(one.silence(seen.now) for one in seen.workers)
     told = ", ".join(f"{count:,} {'is' if count == 1 else 'are'} {what}" for what, count in counts.items() if count)
     return f"{told}; the last sign of life was {span(round(heard))} ago"
 

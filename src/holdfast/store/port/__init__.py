@@ -66,6 +66,7 @@ from holdfast.store.port.requests import (
 from holdfast.store.port.store import Store
 from holdfast.store.port.views import (
     MOST_LIMITS,
+    SILENT,
     AttemptView,
     BlockerView,
     ChainPage,
@@ -104,6 +105,7 @@ __all__ = [
     "MOST_SLOTS",
     "MOST_TARGETS",
     "SEARCH_LIMIT",
+    "SILENT",
     "STEP_LIMIT",
     "TEXT_LIMIT",
     "WORKER_TEXT_LIMIT",

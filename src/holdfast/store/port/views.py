@@ -16,6 +16,7 @@ from holdfast.core.limits import Bucket, LimitKey, LimitKind, LimitName, LimitRu
 from holdfast.core.needs import Needs
 from holdfast.core.outcome import Error
 from holdfast.core.settle import Write
+from holdfast.core.spans import span
 from holdfast.core.states import LIVE, TERMINAL, WAITING, Event, State
 from holdfast.store.port.answers import Answer
 from holdfast.store.port.requests import Schedule, Worker
@@ -226,6 +227,12 @@ class WorkerState(StrEnum):
     """A person has disabled it: it claims nothing."""
 
 
+SILENT: Final = 60.0
+"""Seconds without a sign of life after which a worker is doubted, which gives one every 20."""
+MANAGER_SILENT: Final = 15.0
+"""The same of a manager, which gives one every 5."""
+
+
 class _Said(msgspec.Struct, frozen=True):
     """What a worker says of itself, as far as everybody wants to know it."""
 
@@ -305,9 +312,23 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         except msgspec.MsgspecError:  # any program may send what it likes
             return _Counted()
 
-    @property
-    def doing(self) -> str:
-        """Its state in words, with whether it is about to end."""
+    def silence(self, now: datetime) -> float:
+        """Return for how many seconds it has given no sign of life."""
+        return (now - (self.heartbeat_at or self.registered_at)).total_seconds()
+
+    def silent(self, now: datetime) -> float | None:
+        """Return for how many seconds it was not heard of, where that is too long for one that lives; `None` otherwise.
+
+        It was killed, its machine is gone, or the store does not hear it. After five minutes it is marked offline.
+        """
+        seconds = self.silence(now)
+        usual = MANAGER_SILENT if self.manages else SILENT
+        return seconds if self.state is not WorkerState.OFFLINE and seconds > usual else None
+
+    def doing(self, now: datetime) -> str:
+        """Return its state in words, with whether it is about to end; of one that is silent nobody knows."""
+        if (seconds := self.silent(now)) is not None:
+            return f"silent for {span(seconds)}"
         does = "manages" if self.manages and self.state is WorkerState.IDLE else str(self.state)
         return f"{does}, draining" if self.drains else does
 
