@@ -1,7 +1,7 @@
 """Connections to addresses that anybody may be sent to, and to no other: checked when they are made, not before.
 
-A name is resolved once, every address that it has is looked at, and the one that was looked at is connected to: a name that
-answers differently the second time leads nowhere else.
+A name is resolved once, every address that it has is looked at, and those that were looked at are connected to, one after the
+other until one answers: a name that answers differently the second time leads nowhere else.
 """
 
 from __future__ import annotations
@@ -61,10 +61,12 @@ class Guarded(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to the address that a name has, if that may be."""
+        """Connect to an address that a name has, the first that answers, if all of them may be connected to."""
+        loop = asyncio.get_running_loop()
+        until = None if timeout is None else loop.time() + timeout
         try:
             async with asyncio.timeout(timeout):
-                found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except TimeoutError as error:
             raise httpcore2.ConnectTimeout(f"{host} was not resolved in time") from error
         except OSError as error:
@@ -73,7 +75,17 @@ class Guarded(httpcore2.AsyncNetworkBackend):
         refused = [address for address in addresses if not self._allow_private and not is_public(address)]
         if refused:
             raise Forbidden(f"{host} is {refused[0]}, an address of this machine or of a private network")
-        return await self._inner.connect_tcp(addresses[0], port, timeout, local_address, socket_options)
+        failed: Exception = httpcore2.ConnectError(f"{host} has no address")
+        for left in range(len(addresses), 0, -1):
+            allowed = None if until is None else _share(until - loop.time(), left)
+            try:
+                return await self._inner.connect_tcp(addresses[-left], port, allowed, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failed = error
+        if len(addresses) <= 1:
+            raise failed
+        why = str(failed) or type(failed).__name__
+        raise httpcore2.ConnectError(f"none of the {len(addresses)} addresses of {host} answers, the last: {why}") from failed
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
         """Refuse."""
@@ -82,3 +94,8 @@ class Guarded(httpcore2.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         """Rest between two tries."""
         await asyncio.sleep(seconds)
+
+
+def _share(seconds: float, left: int) -> float:
+    """Return how long one of so many addresses may take: the last all there is, one before it leaves shares to others."""
+    return max(0.0, seconds if left == 1 else seconds / (left + 1))
