@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="./dev bench media", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=at_least_one, default=60, help="how long the film is (%(default)s)")
-    parser.add_argument("--chunk", type=at_least_one, default=6, help="seconds of one chunk; usual are 60 (%(default)s)")
+    parser.add_argument("--chunk", type=at_least_one, default=6, help="seconds of one chunk (%(default)s, as is usual for 60)")
     parser.add_argument("--rounds", type=at_least_one, default=3, help="how often; the median counts (%(default)s)")
     parser.add_argument("--json", type=Path, help=JSON_HELP)
     options = parser.parse_args(arguments)

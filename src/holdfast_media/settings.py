@@ -40,8 +40,8 @@ class Settings:
     """Where downloads from a storage elsewhere are kept; else in the user's cache folder."""
     ladder: str = "default"
     """The ladder that comes with the package, or the path of a TOML file."""
-    chunk_seconds: float = 60.0
-    """How much a killed worker costs at most."""
+    chunk_seconds: float | None = None
+    """How much a killed worker costs at most; unless it is said, about a tenth of the film, from 6 s to a minute."""
     segment_seconds: int = 6
     encoder: str = "auto"
     """`auto`, `x264`, or a family of hardware, which then is preferred."""
@@ -119,9 +119,9 @@ def load(given: Mapping[str, Any], *, folder: Path | None = None, environment: M
     return settings
 
 
-def too_short(chunk: float, segment: int) -> str:
+def too_short(chunk: float | None, segment: int) -> str:
     """Return why a chunk of this length cannot be made of segments of that length, and what to do; empty: it can."""
-    if chunk >= segment:
+    if chunk is None or chunk >= segment:
         return ""
     return (
         f"is {chunk:g} s and segment_seconds {segment} s: a chunk holds at least one segment. Make chunks of {segment} s or "

@@ -383,9 +383,7 @@ class Library:
 
     def _check_chunk(self, seconds: float | None) -> None:
         """Refuse a length of chunks that no plan could have: said now, and not by a job that fails."""
-        if seconds is None:
-            return
-        if not 0 < seconds < math.inf:
+        if seconds is not None and not 0 < seconds < math.inf:
             raise BadRequest(f"chunk_seconds (--chunk-seconds) must be more than 0, not {seconds:g}: how much one job encodes")
         if why := too_short(seconds, self._segment_seconds):
             raise BadRequest(f"chunk_seconds (--chunk-seconds) {why}")

@@ -187,18 +187,20 @@ async def planned(
     *,
     facts: Mapping[str, Any],
     plan: Mapping[str, Any],
+    cut: int,
     jobs: JobIds,
     qualities: Sequence[tuple[str, bool, Mapping[str, Any]]],
 ) -> bool:
     """Write down what is going to be done, and by which jobs. `False`: nothing is, any more."""
     found = await version(on, version_id)
     video = None if found is None else await locked(on, found.video_id)
-    if video is None:
+    if found is None or video is None:
         return False
     now = now_text()
     rows = await on.execute(
-        "UPDATE media_version SET plan = ?, jobs = ?, updated_at = ? WHERE id = ? AND state = ? RETURNING id",
-        *(text_of(plan), text_of(jobs), now, version_id, VersionState.PROCESSING.value),
+        "UPDATE media_version SET asked = ?, plan = ?, jobs = ?, updated_at = ? WHERE id = ? AND state = ? RETURNING id",
+        *(text_of(structs.replace(found.asked, cut=cut)), text_of(plan), text_of(jobs), now, version_id),
+        VersionState.PROCESSING.value,
     )
     if not rows:
         return False

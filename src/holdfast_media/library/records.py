@@ -38,6 +38,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     qualities: tuple[str, ...] | None = None
     """Only these; the others are taken over from the published version."""
     chunk_seconds: float | None = None
+    cut: int | None = None
+    """The seconds of its chunks, once it was planned: so a retry, whatever is usual by then, finds what is done."""
     transcribe: bool = False
     """Whether what is said is written down anew, too."""
     fresh: bool = False

@@ -30,6 +30,7 @@ from holdfast_media.transcode import (
     pictures_recipe,
     plan,
     recipe,
+    usual_chunk,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
     from holdfast import JobView
     from holdfast_media.ladder import Rendition
-    from holdfast_media.library import Version, Video
+    from holdfast_media.library import Asked, Version, Video
+    from holdfast_media.settings import Settings
     from holdfast_media.speech.transcript import Transcriber
     from holdfast_media.tasks.graph import Tasks
 
@@ -154,7 +156,7 @@ def _planned(
     laid_out = plan(
         facts,
         renditions,
-        chunk_seconds=max(1, round(settings.chunk_seconds if asked.chunk_seconds is None else asked.chunk_seconds)),
+        chunk_seconds=_chunk_seconds(asked, settings, facts),
         segment_seconds=settings.segment_seconds,
     )
     salt = f"{version.id}" if asked.fresh else ""
@@ -200,6 +202,16 @@ def _planned(
         captions=captions,
         captions_before=_captions_before(published, origin),
     )
+
+
+def _chunk_seconds(asked: Asked, settings: Settings, facts: Facts) -> int:
+    """Return how long chunks are: as asked for, or as a try before this one has cut them, or by the settings, or the film."""
+    said = asked.chunk_seconds
+    if said is None and asked.cut is not None and asked.cut >= settings.segment_seconds:
+        said = asked.cut
+    if said is None:
+        said = settings.chunk_seconds
+    return usual_chunk(facts.seconds, settings.segment_seconds) if said is None else max(1, round(said))
 
 
 def _captions_before(published: Version | None, origin: Origin) -> str | None:
@@ -346,6 +358,7 @@ def _handed_out(
                 version.id,
                 facts=shown_facts(facts),
                 plan=msgspec.to_builtins(version_plan),
+                cut=_chunk_seconds(version.asked, context.settings, facts),
                 jobs=calls.ids,
                 qualities=qualities,
             )

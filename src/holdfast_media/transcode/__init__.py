@@ -6,7 +6,7 @@ from holdfast_media.transcode.facts import ChunkFacts, PackageFacts, PictureFact
 from holdfast_media.transcode.master import write_master
 from holdfast_media.transcode.package import package_audio, package_rendition
 from holdfast_media.transcode.pictures import pictures
-from holdfast_media.transcode.plan import Chunk, Plan, plan
+from holdfast_media.transcode.plan import Chunk, Plan, plan, usual_chunk
 from holdfast_media.transcode.recipe import audio_recipe, package_recipe, pictures_recipe, recipe
 from holdfast_media.transcode.verify import verify
 
@@ -28,6 +28,7 @@ __all__ = [
     "pictures_recipe",
     "plan",
     "recipe",
+    "usual_chunk",
     "verify",
     "write_master",
 ]

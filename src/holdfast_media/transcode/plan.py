@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 SEGMENT_SECONDS: Final = 6
 CHUNK_SECONDS: Final = 60
+"""Of a film that is long enough."""
+SHORTEST_CHUNK: Final = 6
+CHUNKS: Final = 10
+"""How many a film of less than ten minutes has, about: enough for several workers, and for little to be lost with one."""
 AUDIO_KBPS: Final = 128
 """Of a source with sound alone."""
 CLOCK: Final = 90_000
@@ -62,6 +66,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Empty for a source with sound alone."""
     chunks: tuple[Chunk, ...]
     """The same for every rendition, so that key frames stand at the same times in all of them."""
+
+
+def usual_chunk(seconds: float, segment_seconds: int) -> int:
+    """Return how long the chunks of a film are, in whole segments, where nobody has said it."""
+    least, most = -(-SHORTEST_CHUNK // segment_seconds), CHUNK_SECONDS // segment_seconds
+    return max(1, least, min(round(seconds / CHUNKS / segment_seconds), most)) * segment_seconds
 
 
 def plan(

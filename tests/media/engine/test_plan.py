@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast_media.errors import MediaError
 from holdfast_media.ladder import Rendition
 from holdfast_media.source import AudioFacts, Facts, VideoFacts
-from holdfast_media.transcode import Plan, audio_recipe, package_recipe, pictures_recipe, plan, recipe
+from holdfast_media.transcode import Plan, audio_recipe, package_recipe, pictures_recipe, plan, recipe, usual_chunk
 
 RENDITION = Rendition(name="90p", width=160, height=90, video_kbps=100, audio_kbps=64)
 SOUND = AudioFacts(index=1, codec="aac", sample_rate=48000, channels=2, start=0.0, seconds=10.0)
@@ -79,6 +79,15 @@ def test_a_short_tail_is_joined_to_the_chunk_before_it() -> None:
 def test_chunks_grow_where_key_frames_are_far_apart() -> None:
     assert bounds(plan(facts([25] * 120, gap=10.0), [RENDITION], chunk_seconds=6)) == [0, 30, 60, 90]
     assert bounds(plan(facts([25] * 120, gap=120.0), [RENDITION], chunk_seconds=6)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "segment", "chunk"),
+    [(0.1, 6, 6), (60, 6, 6), (100, 6, 12), (300, 6, 30), (7200, 6, 60), (60, 2, 6), (3, 4, 8), (7200, 7, 56), (300, 90, 90)],
+)
+def test_where_nobody_says_it_a_chunk_is_about_a_tenth_of_the_film(seconds: float, segment: int, chunk: int) -> None:
+    assert usual_chunk(seconds, segment) == chunk
+    assert chunk % segment == 0
 
 
 def test_a_source_without_good_times_is_one_piece() -> None:

@@ -124,7 +124,7 @@ async def test_a_deleted_video_moves_no_more(world: World) -> None:
         assert not await moves.publish(on, version_id, {})
         assert not await moves.fail(on, version_id, "CODE", "why")
         assert await moves.start(on, version_id, "prepare-job") is None
-        assert not await moves.planned(on, version_id, facts={}, plan={}, jobs=JobIds(prepare="x"), qualities=[])
+        assert not await moves.planned(on, version_id, facts={}, plan={}, cut=6, jobs=JobIds(prepare="x"), qualities=[])
         assert await moves.quality_ready(on, version_id, "720p", {}) is None
         version = await moves.version(on, version_id)
     assert version is not None

@@ -61,6 +61,30 @@ async def test_a_retranscode_with_the_same_settings_encodes_nothing_but_what_is_
     assert len(frames(studio.master(video))) == 40
 
 
+async def test_a_retry_cuts_as_the_try_before_it_whatever_the_settings_say_by_then(
+    tmp_path: Path, films: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = Encoder(monkeypatch, failing("180p"))
+    studio = made_on(f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path, films, chunk_seconds=None)
+    video = await studio.media.library.add(film(tmp_path / "short.mp4", seconds=12, sound=False))
+    async with studio.worker():
+        video = await studio.ended(video)
+        await studio.idle()
+    assert video.state is VideoState.FAILED
+    assert [chunk.seconds for chunk in plan_of(video).plan.chunks] == [6, 6]  # a tenth, and no less than this
+    await studio.close()
+
+    later = made_on(studio.url, tmp_path, films, chunk_seconds=4)
+    encoder.instead, done = (lambda *_: None), set(encoder.asked) - {("180p", 1)}
+    encoder.calls.clear()
+    await later.media.library.retry(video.id)
+    async with later.worker():
+        video = await later.ended(video)
+    assert (video.state, video.error) == (VideoState.READY, None)
+    assert {("180p", 1)} <= set(encoder.asked) <= {(name, chunk) for name in ("180p", "90p") for chunk in (0, 1)} - done
+    await later.close()
+
+
 async def test_tidying_takes_nothing_that_a_version_which_began_meanwhile_uses(
     tmp_path: Path, films: Path, silent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
