@@ -54,6 +54,17 @@ class Line:
 
     label: str
     points: tuple[tuple[float, float], ...]
+    stepped: bool = False
+    """Each y holds until the next: nothing lies between two points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Moments at which something happened, with their name: arrows at the top of a panel, up or down."""
+
+    label: str
+    moments: tuple[float, ...]
+    up: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,14 @@ class Panel:
 
     heading: str
     curves: tuple[Line, ...]
+    marks: tuple[Marks, ...] = ()
+    whole: bool = False
+    """There is nothing between two whole numbers."""
+
+    @property
+    def needs_legend(self) -> bool:
+        """Whether the heading alone does not say what is drawn."""
+        return not self.heading or len(self.curves) + len(self.marks) > 1
 
 
 def panels(title: str, subtitle: str, drawn: Sequence[Panel], *, x_label: str, write: Callable[[float], str]) -> str:
@@ -73,11 +92,14 @@ def panels(title: str, subtitle: str, drawn: Sequence[Panel], *, x_label: str, w
     for number, panel in enumerate(drawn):
         parts.append(f'<text class="group" x="{MARGIN}" y="{y + 12:.1f}">{escape(panel.heading)}</text>')
         label = x_label if number == len(drawn) - 1 else ""
-        own, y = _panel(panel.curves, y + 18, 110.0, across, x_label=label, logarithmic=False, write=write)
+        own, y = _panel(panel, y + 18, 110.0, across, x_label=label, logarithmic=False, write=write)
         parts += own
         y += 14 if label else -6
-    described = "; ".join(_described(curve, write) for panel in drawn for curve in panel.curves if curve.points)
-    return document(title, subtitle, described, parts, y)
+    said = [_described(curve, write) for panel in drawn for curve in panel.curves if curve.points]
+    said += [
+        f"{some.label}: at {', '.join(map(short, some.moments))}" for panel in drawn for some in panel.marks if some.moments
+    ]
+    return document(title, subtitle, "; ".join(said), parts, y)
 
 
 def lines(
@@ -86,13 +108,13 @@ def lines(
     """Draw curves over a common x, from y = 0 up; a legend names them. `write` gives the labels of the y axis."""
     xs = [x for curve in curves for x, _ in curve.points]
     across = (min(xs, default=0.0), max(xs, default=1.0))
-    parts, bottom = _panel(curves, HEAD, 230.0, across, x_label=x_label, logarithmic=logarithmic, write=write)
+    parts, bottom = _panel(Panel("", tuple(curves)), HEAD, 230.0, across, x_label=x_label, logarithmic=logarithmic, write=write)
     described = "; ".join(_described(curve, write) for curve in curves)
     return document(title, subtitle, described, parts, bottom + 16)
 
 
 def _panel(
-    curves: Sequence[Line],
+    panel: Panel,
     head: float,
     height: float,
     ends: tuple[float, float],
@@ -102,10 +124,12 @@ def _panel(
     write: Callable[[float], str],
 ) -> tuple[list[str], float]:
     """Return a legend, axes and curves below `head`, and where they end."""
-    left, right, top = 70.0, WIDTH - 34.0, head + 30.0 + 22 * ((len(curves) - 1) // 3)
+    curves, marks = panel.curves, panel.marks
+    rows = 1 + (len(curves) + len(marks) - 1) // 3 if panel.needs_legend else 0
+    left, right, top = 70.0, WIDTH - 34.0, head + 8.0 + 22 * rows + (12 if marks else 0)
     bottom = top + height
     low, high = ends
-    steps = _steps(max((y for curve in curves for _, y in curve.points), default=1.0))
+    steps = _steps(max((y for curve in curves for _, y in curve.points), default=1.0), whole=panel.whole)
 
     def across(x: float) -> float:
         share = _share(x, low, high, logarithmic=logarithmic)
@@ -114,7 +138,7 @@ def _panel(
     def up(y: float) -> float:
         return bottom - (bottom - top) * max(y, 0.0) / steps[-1]
 
-    parts = list(_legend(curves, left, head))
+    parts = list(_legend(panel, left, head)) if panel.needs_legend else []
     for step in steps:
         parts.append(f'<path class="grid" d="M{left:.1f} {up(step):.1f}H{right:.1f}"/>')
         parts.append(_note(left - 10, up(step) + 4, write(step), "end"))
@@ -124,8 +148,12 @@ def _panel(
     parts.append(f'<path class="axis" d="M{left:.1f} {bottom:.1f}H{right:.1f}"/>')
     if x_label:
         parts.append(_note((left + right) / 2, bottom + 40, x_label))
+    for number, some in enumerate(marks, len(curves)):
+        thin = f"stroke: {_colour(number)}; stroke-width: 1; stroke-dasharray: 2 3"
+        for x in map(across, some.moments):
+            parts += (f'<path style="{thin}" d="M{x:.1f} {top:.1f}V{bottom:.1f}"/>', _arrow(number, x, top - 4, up=some.up))
     for number, curve in enumerate(curves):
-        parts += _curve(number, [(across(x), up(y)) for x, y in curve.points])
+        parts += _curve(number, [(across(x), up(y)) for x, y in curve.points], stepped=curve.stepped)
     return parts, bottom + 40
 
 
@@ -133,26 +161,40 @@ def _note(x: float, y: float, text: str, anchor: str = "middle") -> str:
     return f'<text class="soft small" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _legend(curves: Sequence[Line], left: float, head: float) -> Iterator[str]:
-    for number, curve in enumerate(curves):
+def _legend(panel: Panel, left: float, head: float) -> Iterator[str]:
+    named: tuple[Line | Marks, ...] = (*panel.curves, *panel.marks)
+    for number, one in enumerate(named):
         x, y = left + (number % 3) * 225, head + 8 + 22 * (number // 3)
-        yield f'<path {_stroke(number)} d="M{x:.1f} {y:.1f}h28"/>'
-        yield f'<text class="small" x="{x + 36:.1f}" y="{y + 4:.1f}">{escape(curve.label)}</text>'
+        if isinstance(one, Marks):
+            yield _arrow(number, x + 22, y, up=one.up)
+        else:
+            yield f'<path {_stroke(number)} d="M{x:.1f} {y:.1f}h28"/>'
+        yield f'<text class="small" x="{x + 36:.1f}" y="{y + 4:.1f}">{escape(one.label)}</text>'
 
 
-def _curve(number: int, points: Sequence[tuple[float, float]]) -> Iterator[str]:
+def _arrow(number: int, x: float, y: float, *, up: bool) -> str:
+    base, tip = (y + 5, y - 5) if up else (y - 5, y + 5)
+    return f'<path d="M{x - 6:.1f} {base:.1f}L{x:.1f} {tip:.1f}L{x + 6:.1f} {base:.1f}Z" style="fill: {_colour(number)}"/>'
+
+
+def _curve(number: int, points: Sequence[tuple[float, float]], *, stepped: bool) -> Iterator[str]:
     if not points:
         return
-    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    (x, y), *rest = points
+    path = f"{x:.1f} {y:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" if stepped else f"L{x:.1f} {y:.1f}" for x, y in rest)
     yield f'<path {_stroke(number)} d="M{path}"/>'
-    if len(points) <= 12:  # noqa: PLR2004  more would be a band of dots
+    if len(points) <= 12 and not stepped:  # noqa: PLR2004  more would be a band of dots
         for x, y in points:
-            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2" style="fill: var(--line-{number % 6 + 1})"/>'
+            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2" style="fill: {_colour(number)}"/>'
 
 
 def _stroke(number: int) -> str:
     dash = f"; stroke-dasharray: {_DASHES[number % 6]}" if _DASHES[number % 6] else ""
-    return f'class="line" style="stroke: var(--line-{number % 6 + 1}){dash}"'
+    return f'class="line" style="stroke: {_colour(number)}{dash}"'
+
+
+def _colour(number: int) -> str:
+    return f"var(--line-{number % 6 + 1})"
 
 
 def _described(curve: Line, write: Callable[[float], str]) -> str:
@@ -175,12 +217,13 @@ def _ticks(low: float, high: float, *, logarithmic: bool) -> list[float]:
     return powers
 
 
-def _steps(highest: float) -> list[float]:
-    """Return four to six round steps from 0 to at least `highest`."""
+def _steps(highest: float, *, whole: bool = False) -> list[float]:
+    """Return four to six round steps from 0 to at least `highest`; fewer where they are to be whole."""
     if highest <= 0:
         return [0.0, 1.0]
     size = 10.0 ** math.floor(math.log10(highest))
-    step = next(size * factor for factor in (0.2, 0.25, 0.5, 1.0, 2.0) if size * factor * 5 >= highest)
+    steps = (size * factor for factor in (0.2, 0.25, 0.5, 1.0, 2.0))
+    step = next((step for step in steps if step * 5 >= highest and not (whole and step % 1)), 1.0)
     return [step * number for number in range(math.ceil(highest / step - 1e-9) + 1)]
 
 

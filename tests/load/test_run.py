@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -14,6 +15,8 @@ import msgspec
 import pytest
 
 from holdfast import State
+from holdfast.charts import Line, Panel, panels, short
+from holdfast.cli.loadview import print_report
 from holdfast.connect import connect
 from holdfast.core.states import TERMINAL
 from holdfast.finding import jobs_where, matching
@@ -24,7 +27,7 @@ from holdfast.load.catalog import parse
 from holdfast.load.chart import draw
 from holdfast.load.driver import Driven, drive
 from holdfast.load.kinds import build_app
-from holdfast.load.report import Seen, Spread, Story, spread, timeline
+from holdfast.load.report import Scaling, Seen, Spread, Story, spread, timeline
 from holdfast.load.report import report as report_of
 from holdfast.load.runner import Look, Plan, run
 from holdfast.store.port import Action, JobFilter, Worker
@@ -193,6 +196,27 @@ async def test_the_decisions_of_managers_since_it_began_are_part_of_the_report(
     assert all(line.at >= begun for line in told.scaling)
 
 
+async def decided(store: Store, *lines: tuple[str, int]) -> None:
+    """Have managers write what they decided."""
+    for name, number in lines:
+        await store.note(Action.SCALE, [f"{number} workers"], by=f"manager {name}", detail=f"{name} at {number}")
+
+
+async def test_a_line_that_says_why_the_number_stays_is_no_decision(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    await decided(store, ("m", 2), ("n", 5))
+    await store.rewind(10.0)
+    begun = await store.now()
+    await decided(store, ("m", 4), ("n", 5), ("m", 4), ("m", 8), ("n", 3), ("begins", 2))
+    told = await report_of(store, Driven(), STEADY, Seen(begun), seed=1, tag="x")
+    assert [(line.workers, line.change) for line in told.scaling] == [(4, 2), (5, 0), (4, 0), (8, 4), (3, -2), (2, 0)]
+    print_report(told)
+    printed = capsys.readouterr().out
+    assert "scaling\t3 decision(s): 2 for more workers, 1 for fewer\n" in printed
+    assert [line.split("\t")[0] for line in printed.splitlines() if "\tmanager " in line] == [
+        *("scale", "stay", "stay", "scale", "scale", "stay")
+    ]
+
+
 async def test_a_manager_is_none_of_the_workers_of_a_load(url: str, store: Store) -> None:
     await store.register(Worker(id=uuid4(), name="manager m", slots=0))
     audience = Watching()
@@ -307,5 +331,26 @@ async def test_the_chart_is_a_picture_that_says_in_words_what_it_shows(url: str,
     assert picture.tag == "{http://www.w3.org/2000/svg}svg"
     for word in ("enqueued", "ended", "waiting", "running", "workers", "100 jobs, steady"):
         assert word in drawn
+    assert "a manager wants" not in drawn, "nobody decided anything"
     empty = msgspec.structs.replace(report, timeline=[])
     assert ET.fromstring(draw(empty, Seen(seen.begun))) is not None
+
+
+async def test_the_chart_marks_when_a_manager_decided_for_more_workers_or_fewer(store: Store) -> None:
+    seen = Seen(await store.now(), 4, [(0.0, 2), (20.0, 4), (40.0, 3)])
+    told = await report_of(store, Driven(), STEADY, seen, seed=1, tag="x")
+    lines = [
+        Scaling(at=seen.begun + timedelta(seconds=at), actor="manager m", workers=4, change=change, detail="")
+        for at, change in ((10.0, 1), (15.0, 0), (18.0, 1), (30.0, -1))
+    ]
+    drawn = draw(msgspec.structs.replace(told, scaling=lines), seen)
+    assert "a manager wants more: at 10, 18; a manager wants fewer: at 30" in drawn, "in words"
+    up, down = (re.findall(rf'<path d="M[^"]*Z" style="fill: var\(--line-{number}\)"/>', drawn) for number in (2, 3))
+    assert (len(up), len(down)) == (1 + 2, 1 + 1), "one in the legend, and one for each decision"
+
+
+def test_an_axis_of_whole_numbers_has_no_others() -> None:
+    panel = Panel("workers", (Line("workers", ((0.0, 1.0), (9.0, 2.0), (10.0, 1.0)), stepped=True),), whole=True)
+    drawn = panels("t", "s", [panel], x_label="seconds", write=short)
+    assert re.findall(r'text-anchor="end">([^<]*)<', drawn) == ["0", "1", "2"]
+    assert re.search(r'd="M[\d.]+ [\d.]+H[\d.]+V[\d.]+H[\d.]+V[\d.]+"', drawn), "a number holds until the next"

@@ -11,10 +11,12 @@ from holdfast.connect import without_password
 from holdfast.core.spans import span
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
     from rich.live import Live
 
-    from holdfast.load.report import Report, Spread
+    from holdfast.load.report import Report, Scaling, Spread
     from holdfast.load.runner import Look
 
 BAR = 30
@@ -70,7 +72,7 @@ def print_report(report: Report, url: str | None = None) -> None:
         ("wait", _spread(report.wait)),
         ("run", _spread(report.run)),
         ("workers", f"{report.most_workers} at most"),
-        ("scaling", f"{len(report.scaling)} decision(s)"),
+        ("scaling", _scaling(report.scaling)),
         ("jobs", _listing(report.tag, url)),
     ]
     if report.missing:
@@ -89,7 +91,12 @@ def print_report(report: Report, url: str | None = None) -> None:
     ]
     output.print_table([Column(name, right=number > 0) for number, name in enumerate(columns)], rows, empty="no jobs")
     for line in report.scaling:
-        print("\t".join(map(output.cell, ("scale", line.at, line.actor, line.detail))))
+        print("\t".join(map(output.cell, ("scale" if line.change else "stay", line.at, line.actor, line.detail))))
+
+
+def _scaling(lines: Sequence[Scaling]) -> str:
+    up, down = sum(line.change > 0 for line in lines), sum(line.change < 0 for line in lines)
+    return f"{up + down} decision(s): {up} for more workers, {down} for fewer"
 
 
 def _listing(tag: str, url: str | None) -> str:

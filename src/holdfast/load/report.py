@@ -13,7 +13,7 @@ from holdfast.core.states import TERMINAL, State
 from holdfast.store.port import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from uuid import UUID
 
     from holdfast.load.arrivals import Pace
@@ -63,10 +63,14 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scaling(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision about the number of workers, from the audit log."""
+    """What a manager wrote into the audit log about the number of workers."""
 
     at: datetime
     actor: str
+    workers: int
+    """How many there were to be from then on."""
+    change: int
+    """How many more that is than before; 0 where it said why it stays at what it is, or began."""
     detail: str
 
 
@@ -217,15 +221,26 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 async def _scaling(store: Store, since: datetime) -> list[Scaling]:
-    """Return the decisions of that time, oldest first."""
+    """Return what managers wrote since then, oldest first."""
     found: list[AuditView] = []
     before: int | None = None
     while True:
         page = await store.audits(limit=PAGE, before=before, action=Action.SCALE)
-        found += [line for line in page if line.at >= since]
-        if len(page) < PAGE or page[-1].at < since:
-            return [Scaling(at=line.at, actor=line.actor, detail=line.detail) for line in reversed(found)]
+        found += page
+        # one page of earlier lines, which say how many there were before
+        if len(page) < PAGE or page[0].at < since:
+            return [line for line in _changes_of(found) if line.at >= since]
         before = page[-1].no
+
+
+def _changes_of(lines: Sequence[AuditView]) -> Iterator[Scaling]:
+    """Return what managers wrote, given newest first, from the oldest on."""
+    before: dict[str, int] = {}
+    for line in reversed(lines):
+        workers = int(line.targets[0].split()[0])
+        change = workers - before.get(line.actor, workers)
+        before[line.actor] = workers
+        yield Scaling(at=line.at, actor=line.actor, workers=workers, change=change, detail=line.detail)
 
 
 def timeline(stories: Sequence[Story]) -> list[Moment]:
