@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from lab import long
 from lab.faults.catalogue import ROWS
 from lab.soak.books import Found, balance
 from lab.soak.diary import Told
@@ -20,8 +21,6 @@ ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "reliability.md"
 SOAKS: Final = ROOT / "lab" / "results"
 """What `./dev soak --json` wrote, one file for each run that the page tells of."""
-NIGHTLY: Final = SOAKS / "long.json"
-"""What came of tests that `./dev test` leaves out, written by hand after a run: the command, and what it ended with."""
 LONG: Final = 30 * 60
 """Seconds of the run on PostgreSQL that the page must be able to tell of."""
 STALE_WRITES: Final = ": stale writes"
@@ -55,13 +54,19 @@ def rows() -> str:
     return "\n".join(lines)
 
 
-def long_forms(file: Path = NIGHTLY) -> str:
+def long_forms(file: Path = long.RESULTS) -> str:
     """Return when tests ran that are not part of every run, and what came of it."""
     lines = ["| date | commit | command | rows | what | passed | failed | took |", "|---|---|---|---|---|---|---|---|"]
-    for run in json.loads(file.read_text()):
+    kept = long.results(file)
+    for form in long.FORMS.values():
+        what = f"`{form.command}` | {', '.join(form.rows)} | {form.what}"
+        if (run := kept.get(form.command)) is None:
+            lines.append(f"| not run yet | | {what} | | | |")
+            continue
         took = f"{run['seconds'] // 60} min {run['seconds'] % 60} s"
-        told = (run["made"], run["commit"], f"`{run['command']}`", ", ".join(run["rows"]), run["what"])
-        lines.append(f"| {' | '.join(told)} | {run['passed']} | {run['failed']} | {took} |")
+        lines.append(
+            f"| {run['made']} | {run['commit'] or 'none has it'} | {what} | {run['passed']} | {run['failed']} | {took} |"
+        )
     return "\n".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from lab.faults import __main__ as faults
 from lab.faults.__main__ import Asked
 from lab.faults.catalogue import ROWS, chosen
-from lab.page import NIGHTLY, long_forms, needs_machine, proofs
+from lab.page import needs_machine, proofs
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,13 +25,6 @@ def test_every_row_is_proved_and_every_mark_names_a_row() -> None:
 def test_a_row_names_a_package_where_its_tests_need_one() -> None:
     for key, paths in proofs().items():
         assert bool(ROWS[key].packages) == any(map(needs_machine, paths)), f"row {key}: {ROWS[key].packages}"
-
-
-def test_long_forms_that_are_told_of_name_rows_and_held() -> None:
-    runs = json.loads(NIGHTLY.read_text())
-    assert {row for run in runs for row in run["rows"]} <= set(ROWS)
-    assert all(run["passed"] and not run["failed"] for run in runs)
-    assert long_forms().count("\n") == len(runs) + 1
 
 
 def test_rows_are_chosen_by_their_numbers() -> None:
