@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from holdfast_media.library.grid import CellState
@@ -55,7 +56,8 @@ def _costs(rows: Mapping[str, Sequence[Cell]], version: Version, now: datetime) 
     took = {name: [one for cell in cells if (one := _took(cell, now)) is not None] for name, cells in rows.items()}
     costs = {name: sum(some) / len(some) for name, some in took.items() if some}
     renditions = ((version.plan or {}).get("plan") or {}).get("renditions") or []
-    sizes = {one["name"]: one["width"] * one["height"] for one in renditions}
+    # each reads the whole source, whatever it makes of it: so the cost grows with the side of its picture rather than its area
+    sizes = {one["name"]: math.sqrt(one["width"] * one["height"]) for one in renditions}
     known = [name for name in costs if name in sizes]
     if known:
         rate = sum(costs[name] for name in known) / sum(sizes[name] for name in known)

@@ -68,7 +68,7 @@ def test_what_was_there_already_says_nothing_of_what_is_left() -> None:
 
 
 def test_a_quality_that_has_not_begun_takes_as_long_as_its_size_says() -> None:
-    assert left((WAITS, WAITS), (done(10), runs(50, 5))) == pytest.approx(5 + 2 * 40)
+    assert left((WAITS, WAITS), (done(10), runs(50, 5))) == pytest.approx(5 + 2 * 20)
 
 
 def test_qualities_that_come_along_cost_nothing_of_their_own() -> None:
