@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
@@ -139,13 +140,46 @@ async def test_the_living_are_listed_by_an_index_however_many_are_gone(place: Pl
             assert probe.buffers("signs of life") <= 40
 
 
-@pytest.mark.parametrize("change", ["UPDATE audit SET actor = 'nobody'", "DELETE FROM audit"])
+@pytest.mark.parametrize("change", ["UPDATE audit SET actor = 'nobody'", "DELETE FROM audit", "TRUNCATE audit"])
 async def test_lines_of_the_audit_log_stand_whoever_is_connected(place: Place, change: str) -> None:
     await place.store.pause("mail", by="ann")
     await place.store.rewind(60)
     with pytest.raises(asyncpg.RaiseError, match="lines of the audit log"):
         await place.admin.execute(change)
     assert [line.actor for line in await place.store.audits(limit=5)] == ["ann"]
+
+
+async def test_a_role_that_owns_no_table_works_and_gets_no_further_than_the_log(place: Place) -> None:
+    """Servers and workers may connect as such a one: what the guide of the dashboard says of it is so."""
+    role = f"r{uuid4().hex}"
+    await place.admin.execute(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {place.schema} TO {role}; "
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {place.schema} TO {role}; "
+        f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA {place.schema} TO {role}"
+    )
+    url = urlsplit(place.url)
+    own = url._replace(netloc=f"{role}@{url.netloc.rpartition('@')[2]}").geturl()
+    store = PostgresStore(own, SystemEnvironment(), schema=place.schema, pool_size=1)
+    await store.open()
+    worker = Worker(id=uuid4(), name="w")
+    await store.register(worker)
+    await store.enqueue([NewJob(id=uuid7(), task="t")], audit=Audit(by="ann"))
+    (held,) = await store.claim(ClaimRequest(worker=worker.id, tasks=frozenset({"t"}), limit=1, look=True))
+    await store.settle([Settlement(held.lease, Write(Event.SUCCEED, 0))])
+    await store.pause("q", by="ann")
+    await store.prune(Retention(), limit=10)
+    await store.close()
+    connection = await asyncpg.connect(own, server_settings={"search_path": place.schema})
+    for change in (
+        "TRUNCATE audit",
+        "ALTER TABLE audit DISABLE TRIGGER ALL",
+        "DROP TABLE audit",
+        "DROP TRIGGER audit_stays ON audit",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(change)
+    await connection.close()
+    await place.admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 def a_job(**fields: Any) -> NewJob:

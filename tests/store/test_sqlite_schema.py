@@ -170,7 +170,14 @@ def test_the_tables_refuse_states_that_are_not_in_the_table_of_transitions() -> 
                 connection.execute(statement)
 
 
-@pytest.mark.parametrize("change", ["UPDATE holdfast_audit SET actor = 'nobody'", "DELETE FROM holdfast_audit"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE holdfast_audit SET actor = 'nobody'",
+        "DELETE FROM holdfast_audit",
+        "INSERT OR REPLACE INTO holdfast_audit SELECT no, at, 'nobody', action, targets, count, detail FROM holdfast_audit",
+    ],
+)
 async def test_lines_of_the_audit_log_stand_whoever_is_connected(path: str, change: str) -> None:
     store = SqliteStore(path, WORLD)
     await store.open()

@@ -54,6 +54,12 @@ BEGIN
     SELECT RAISE(ABORT, 'lines of the audit log are never deleted');
 END;
 
+CREATE TRIGGER holdfast_audit_replace BEFORE INSERT ON holdfast_audit
+WHEN EXISTS (SELECT 1 FROM holdfast_audit WHERE no = NEW.no)
+BEGIN
+    SELECT RAISE(ABORT, 'lines of the audit log are never replaced');
+END;
+
 CREATE TRIGGER holdfast_audit_update BEFORE UPDATE ON holdfast_audit
 BEGIN
     SELECT RAISE(ABORT, 'lines of the audit log are never changed');

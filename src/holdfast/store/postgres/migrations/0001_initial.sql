@@ -381,8 +381,10 @@ CREATE TABLE audit (
 );
 CREATE FUNCTION keep_audit() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'DELETE' AND OLD.action = 'enqueue' THEN
-        RETURN OLD;
+    IF TG_OP = 'DELETE' THEN -- by itself: a truncation has no OLD
+        IF OLD.action = 'enqueue' THEN
+            RETURN OLD;
+        END IF;
     END IF;
     RAISE EXCEPTION 'lines of the audit log are never changed or deleted';
 END
@@ -390,6 +392,7 @@ $$;
 CREATE INDEX audit_action ON audit (action, no);
 CREATE INDEX audit_actor ON audit (left(actor, 100), no); -- a whole one may be longer than an index takes
 CREATE TRIGGER audit_stands BEFORE UPDATE OR DELETE ON audit FOR EACH ROW EXECUTE FUNCTION keep_audit();
+CREATE TRIGGER audit_stays BEFORE TRUNCATE ON audit FOR EACH STATEMENT EXECUTE FUNCTION keep_audit();
 
 -- Attempts added up by how they ended, over minutes, hours and all time (`at` is NULL).
 CREATE TABLE figure (

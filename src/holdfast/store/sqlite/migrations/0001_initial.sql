@@ -345,6 +345,12 @@ CREATE TRIGGER holdfast_audit_delete BEFORE DELETE ON holdfast_audit WHEN OLD.ac
 BEGIN
     SELECT RAISE(ABORT, 'lines of the audit log are never deleted');
 END;
+-- INSERT OR REPLACE deletes what it replaces without asking the trigger above
+CREATE TRIGGER holdfast_audit_replace BEFORE INSERT ON holdfast_audit
+WHEN EXISTS (SELECT 1 FROM holdfast_audit WHERE no = NEW.no)
+BEGIN
+    SELECT RAISE(ABORT, 'lines of the audit log are never replaced');
+END;
 
 -- Attempts added up by how they ended, over minutes, hours and all time (`at` is NULL). Histograms are JSON lists.
 CREATE TABLE holdfast_figure (
