@@ -53,7 +53,8 @@ class _Refused(HoldfastError, ValueError):
 
     what = "value"
 
-    def __init__(self, reason: str, *, path: str = "", task: str = "") -> None:
+    def __init__(self, reason: str, *, path: str = "", task: str = "", what: str = "") -> None:
+        self.what = what or self.what
         self.reason = reason
         self.path = path
         self.task = task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -125,7 +126,9 @@ def test_a_worker_says_at_most_ten_kilobytes_of_itself(ask: Asking) -> None:
     ):
         answer = ask.post("/workers", {"name": "w", field: large})
         assert (answer.status_code, answer.json()["error"]) == (422, "bad_value"), answer.text
-        assert "10,000 bytes" in answer.json()["message"]
+        size = len(json.dumps(large, separators=(",", ":"))) if field == "metadata" else sum(map(len, large))
+        said = f"worker refused at {field}: has {size:,} bytes, and a worker may say 10,000 bytes of itself there at most"
+        assert answer.json()["message"].startswith(f"{said}: leave out")
         assert answer.json()["path"] == field
         assert f"{field}:" in answer.json()["message"] or field in answer.json()["message"]
         assert "worker.info" not in answer.text
@@ -163,3 +166,14 @@ def test_an_error_of_the_servers_own_is_told_without_its_text(ask: Asking, monke
     answer = ask.get("/server")
     assert (answer.status_code, answer.json()["error"]) == (500, "internal")
     assert "hunter2" not in answer.text
+
+
+@pytest.mark.parametrize("given", [{}, {"id": None}])
+def test_an_id_of_ones_own_may_be_left_out(ask: Asking, given: dict[str, None]) -> None:
+    """Wherever the document says so."""
+    assert ask.post("/workers", {"name": "w", **given}).status_code == 200
+    assert ask.post("/jobs", {"jobs": [{"task": "tests.ids", **given}]}).status_code == 200
+    job = ask.claimed()
+    assert ask.post(f"/jobs/{job['job_id']}/log", {"token": job["token"], "message": "m", **given}).status_code == 200
+    item = {"job_id": job["job_id"], "token": job["token"], "message": "m", **given}
+    assert ask.post("/leases/log", {"items": [item]}).json() == {"answers": ["applied"]}

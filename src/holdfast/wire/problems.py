@@ -100,13 +100,14 @@ def _refused(code: str, error: BadJob | BadResult | BadArgs) -> Problem:
         message=str(error),
         fix="change the value",
         path=error.path,
-        facts={"reason": error.reason, "task": error.task},
+        facts={"reason": error.reason, "task": error.task, "what": error.what},
     )
 
 
 def _given(problem: Problem) -> Mapping[str, str]:
     facts = problem.facts
-    return {"reason": str(facts.get("reason", problem.message)), "path": problem.path, "task": str(facts.get("task", ""))}
+    told = {name: str(facts.get(name, "")) for name in ("task", "what")}
+    return {"reason": str(facts.get("reason", problem.message)), "path": problem.path, **told}
 
 
 def _queue_full(problem: Problem) -> QueueFull:

@@ -54,7 +54,7 @@ class RegisterRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             )
         except BadJob as error:
             path = error.path.removeprefix("worker.")
-            raise BadJob(error.reason, path="metadata" if path == "info" else path) from None
+            raise BadJob(error.reason, path="metadata" if path == "info" else path, what="worker") from None
 
 
 class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -184,8 +184,12 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
             if (reason := flaw(getattr(self, field))) is not None:
                 raise BadJob(reason, path=f"worker.{field}")
         for field, text in (("info", self.info), ("capabilities", "".join(self.capabilities))):
-            if len(text.encode()) > WORKER_TEXT_LIMIT:
-                raise BadJob(f"is longer than {WORKER_TEXT_LIMIT:,} bytes", path=f"worker.{field}")
+            if (size := len(text.encode())) > WORKER_TEXT_LIMIT:
+                reason = (
+                    f"has {size:,} bytes, and a worker may say {WORKER_TEXT_LIMIT:,} bytes of itself there at most: "
+                    "leave out what nobody looks for, and say where the rest is"
+                )
+                raise BadJob(reason, path=f"worker.{field}", what="worker")
         if type(self.slots) is not int or not 0 <= self.slots <= MOST_SLOTS:
             raise BadJob(f"must be a whole number from 0 to {MOST_SLOTS:,}, not {self.slots}", path="worker.slots")
 
