@@ -11,6 +11,7 @@ import promql_parser
 import pytest
 import yaml
 
+from holdfast.server.ui import sessions
 from holdfast.wire.scaling import ScaleAnswer, ScaleQuery
 from tests.deploy import keda
 from tests.deploy.files import DEPLOY, kind, objects, of_kubernetes, pods
@@ -110,6 +111,13 @@ def test_the_service_leads_to_the_server() -> None:
     assert spec["selector"].items() <= labels.items()
     (container,) = pods()["holdfast-server"]["containers"]
     assert spec["ports"][0]["targetPort"] in [port["name"] for port in container["ports"]]
+
+
+def test_who_has_logged_in_stays_with_the_server_that_knows_it() -> None:
+    spec = kind("Service")["spec"]
+    assert kind("Deployment", "holdfast-server")["spec"]["replicas"] > 1
+    assert spec["sessionAffinity"] == "ClientIP"
+    assert spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"] >= sessions.LONGEST
 
 
 @pytest.mark.parametrize("name", ["holdfast-server", "holdfast-worker"])
