@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.core.health import MOST_PORTS, host_and_port
+from holdfast.core.scaling import LEAST_INTERVAL
 from holdfast.errors import CENTURY, BadSetting
 from holdfast.store.port import MOST_SLOTS, Retention
 
@@ -351,7 +352,8 @@ def _workers(table: object, text: str, file: str, *, header: str) -> dict[str, t
             name, unit = _IN_UNITS[name]
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise BadSetting(f"{origin}: {key} must be a number, not {value!r}")
-            value = value * unit  # noqa: PLW2901  the same in seconds
+            written, value = value, value * unit  # noqa: PLW2901  the same in seconds
+            _read(name, value, f"{origin}: {key} = {written}")
         elif name not in _OF_WORKERS:
             known = (*_IN_UNITS, *_OF_WORKERS)
             near = get_close_matches(name, known, n=1, cutoff=0.6)
@@ -472,6 +474,13 @@ def _some_time(value: object) -> float:
     return seconds
 
 
+def _interval(value: object) -> float:
+    seconds = _some_time(value)
+    if seconds < LEAST_INTERVAL:
+        raise ValueError(f"must be {LEAST_INTERVAL:g} s or more, not {seconds:g}: every decision asks the store")
+    return seconds
+
+
 def _share(value: object) -> float:
     try:
         found = float(value)  # type: ignore[arg-type]  # what is none is told below
@@ -536,7 +545,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "health": _address,
     "default_count": _whole(1),
     "max_count": _whole(1),
-    "scale_interval": _some_time,
+    "scale_interval": _interval,
     "waiting_target": _some_time,
     "scale_down_after": _some_time,
     "max_jobs": _whole(1),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.cli import managing
 from holdfast.cli.managing import worker_command
 from holdfast.config import load
 from holdfast.store.port import Action, Beat
@@ -27,7 +28,7 @@ APP = 'from holdfast import Holdfast\napp = Holdfast("{url}")\n'
         ((), "which app? Name it as MODULE:APP, such as: holdfast manager shop.jobs:app"),
         (("kept:app", "--default-count", "3", "--max-count", "2"), "max_count is 2 and default_count 3"),
         (("kept:app", "--default-count", "0"), "--default-count: default_count must be a whole number from 1"),
-        (("kept:app", "--interval", "1ms"), "interval must be 0.05 s or more"),
+        (("kept:app", "--interval", "1ms"), "error: --interval: scale_interval must be 0.05 s or more"),
         (("kept:app", "--interval", "0"), "error: --interval: scale_interval must be more than 0"),
         (("kept:app", "--max-memory", "lots"), "must be a size such as 512MB"),
         (("kept:app", "--max-memory", "5"), "max_memory must be 32 MB or more, not 5 bytes"),
@@ -58,6 +59,17 @@ def test_workers_are_started_with_what_the_manager_was_told(tmp_path: Path) -> N
     assert (told["--name"], told["--queues"], told["--concurrency"], told["--max-jobs"]) == ("m.1", "mail,video", "4", "100")
     assert told["--health"] == "0", "several workers cannot listen at one port"
     assert told["--shutdown-timeout"] == "365d", "nothing is aborted because fewer are needed"
+
+
+@pytest.mark.parametrize(
+    ("flags", "counts"),
+    [({"max_count": 1}, (1, 1)), ({}, (2, 8)), ({"max_count": 5}, (2, 5)), ({"default_count": 3, "max_count": 3}, (3, 3))],
+)
+def test_who_allows_one_worker_alone_need_not_say_that_one_is_enough(
+    tmp_path: Path, flags: dict[str, object], counts: tuple[int, int]
+) -> None:
+    scaling = managing._options(load(flags, folder=tmp_path, environment={}), "m").scaling
+    assert (scaling.default_count, scaling.max_count) == counts
 
 
 def test_a_manager_is_listed_as_one_and_serves_no_job(shop: Shop, cli: Callable[..., Done]) -> None:

@@ -291,6 +291,20 @@ async def test_a_rehearsal_prints_what_it_would_decide_and_does_nothing(place: P
     assert await place.store.workers() == []
 
 
+async def test_a_rehearsal_tells_what_it_sees_first_though_it_is_no_news(place: Place) -> None:
+    with place.manager("--default-count", "1", "--max-count", "4", "--concurrency", "4", "--dry-run") as process:
+
+        async def told() -> bool:
+            return len(place.log().read_text().splitlines()) > 2
+
+        await place.until(told)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LONG) == 130
+    plan, first, saw = place.log().read_text().splitlines()
+    assert plan.startswith("rehearses until it is interrupted, and starts nothing: 1 to 4 workers of 4 slots for every queue")
+    assert (first, saw) == ("begins with 1", "stays at 1: 0 wait, 0 of 4 slots are taken")
+
+
 async def test_a_rehearsal_makes_no_store_where_there_is_none(tmp_path: Path, fleet_database: Callable[[], str]) -> None:
     empty = fleet_database()
     for url in (f"sqlite:///{tmp_path}/none.db", empty):

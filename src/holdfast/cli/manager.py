@@ -38,8 +38,8 @@ def manager(
     Example: holdfast manager shop.jobs:app --default-count 2 --max-count 8
 
     It looks every second. More workers come when jobs wait longer than they should and the slots are taken; fewer stay when for
-    a while fewer would have done. Idle ones go first, and one that runs jobs finishes them. A worker that crashes is started
-    again. Every change of the number, and what keeps it as it is, with the reason:
+    a while fewer would have done. Idle ones go first, and one that runs jobs finishes them, or is taken back before it has. A
+    worker that crashes is started again. Every change of the number, and what keeps it as it is, with the reason:
     holdfast audit --action scale
 
     The first SIGTERM or Ctrl-C lets all workers finish what they run, up to --shutdown-timeout; the second aborts. All that is
@@ -50,13 +50,13 @@ def manager(
     app
         MODULE:APP: the module to import and the Holdfast object in it (MODULE alone: its `app`).
     default_count
-        Workers that there are at least, 2 unless said otherwise.
+        Workers that there are at least. 2 unless said otherwise, or max_count where that is less.
     max_count
         Processes that there are at most, those that still finish something included. 8 unless said otherwise.
     queues
         Serve only these, separated by commas; else every queue.
     concurrency
-        Slots of each worker: how many jobs it runs at the same time.
+        Slots of each worker: how many jobs it runs at the same time. 20 unless said otherwise.
     prefetch
         How many jobs each worker may hold beyond its slots, for short jobs.
     retry_share
@@ -64,21 +64,23 @@ def manager(
     capabilities
         What each worker has that some jobs require, separated by commas: gpu,nvenc.
     waiting_target
-        How long a job may wait before it starts: 5s, 1m. Beyond half of it more workers come.
+        How long a job may wait before it starts: 500ms, 1m. Beyond half of it more workers come. 5s unless said otherwise.
     scale_down_after
-        For how long fewer workers must have been enough before one goes: 30s, 5m.
+        For how long fewer workers must have been enough before one goes: 10s, 5m. 30s unless said otherwise.
     scale_interval
-        How long between two decisions: 1s, 500ms.
+        How long between two decisions: 500ms, 5s. 1s unless said otherwise.
     max_jobs
-        Replace a worker after about so many jobs.
+        Replace a worker after about so many jobs. Never unless said.
     max_memory
-        Replace a worker that takes more memory than this, once its successor is up: 512MB, 2GB. At least 32MB.
+        Replace a worker that takes more memory than this, once its successor is up: 512MB, 2GB. At least 32MB. Never unless
+        said.
     name
         What it is called in lists, and its workers with it; else host and process.
     dry_run
-        Only print what it would decide. Starts nothing, writes nothing.
+        Only print what it would decide, until Ctrl-C. Starts nothing, writes nothing.
     shutdown_timeout
-        How long running jobs may take to end when the manager is asked to stop: 30s, 5m. Scaling down never hurries them.
+        How long running jobs may take to end when the manager is asked to stop: 10s, 5m. Scaling down never hurries them. 30s
+        unless said otherwise.
     log_format
         console or json; logs go to standard error.
     log_level

@@ -70,10 +70,13 @@ def worker_command(loaded: Loaded, name: str, max_jobs: int | None) -> list[str]
 
 def _options(loaded: Loaded, name: str | None) -> ManagerOptions:
     settings = loaded.settings
+    fewest = settings.default_count
+    if loaded.origins["default_count"] == "default":  # who allows one alone need not say that one is enough
+        fewest = min(fewest, settings.max_count)
     return ManagerOptions(
         name=name or f"{socket.gethostname()}:{os.getpid()}",
         scaling=Scaling(
-            default_count=settings.default_count,
+            default_count=fewest,
             max_count=settings.max_count,
             waiting_target=settings.waiting_target,
             up_after=2 * settings.scale_interval,

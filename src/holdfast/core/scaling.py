@@ -34,6 +34,8 @@ SPARE: Final = 0.4
 """The same where jobs wait beside slots that stay free, held back by limits of their keys: below `BUSY`, or more would come."""
 START: Final = 30.0
 """Seconds that workers get to come up; then more may come without them."""
+LEAST_INTERVAL: Final = 0.05
+"""Seconds between two decisions at least."""
 FALL: Final = 4
 """At most one in so many of the workers that are too many go at once, at least one."""
 

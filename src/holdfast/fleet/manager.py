@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.scaling import Sample, begin, decide, occupied
+from holdfast.core.spans import span
 from holdfast.errors import HoldfastError
 from holdfast.fleet.crew import Crew
 from holdfast.fleet.observing import Observer
@@ -82,11 +83,12 @@ class Manager:
             logger.warning("asked to stop a second time: running jobs are aborted and given back")
             self._abort_asked.set()
         else:
-            logger.info("asked to stop: what runs may take %g s to end", self.options.shutdown_timeout)
+            allowed = span(self.options.shutdown_timeout)
+            logger.info("asked to stop: what runs may take %s to end; asked again, it is aborted and given back", allowed)
             self._stop_asked.set()
 
     async def _run(self) -> None:
-        logger.info("%s", self._greeting())
+        logger.info("manager %s: %s", self.options.name, self.options.plan)
         await self._take(self._decision)
         repeat = Repeating(lambda: self._crew.wanted, logger.warning, logger.info).again_and_again
         async with asyncio.TaskGroup() as group:
@@ -198,11 +200,3 @@ class Manager:
     async def _tell(self, decision: Decision) -> None:
         logger.info("%s", decision.reason)
         await self._record.decided(decision)
-
-    def _greeting(self) -> str:
-        options, scaling = self.options, self.options.scaling
-        queues = "every queue" if options.queues is None else f"the queues {', '.join(sorted(options.queues))}"
-        return (
-            f"manager {options.name}: {scaling.default_count} to {scaling.max_count} workers of {options.slots} slots for "
-            f"{queues}, a decision every {options.interval:g} s, jobs should wait {scaling.waiting_target:g} s at most"
-        )

@@ -32,11 +32,13 @@ class Rehearsal:
         self._tell = tell
         self._decision = begin(options.scaling)
         self._telling = Telling(self._decision)
+        self._has_looked = False
 
     async def run(self) -> None:
         """Tell the first decision and every one that is news, until it is cancelled; an outage does not end it."""
         try:
             await self._store.open()
+            self._tell(f"rehearses until it is interrupted, and starts nothing: {self._options.plan}")
             self._tell(self._decision.reason)
             repeating = Repeating(lambda: self._decision.count, self._tell, self._tell)
             await repeating.again_and_again(self._look_and_decide, self._options.interval)
@@ -45,7 +47,9 @@ class Rehearsal:
 
     async def _look_and_decide(self) -> None:
         self._decision = decide(self._options.scaling, await self._sample(self._decision), self._decision.memory)
-        if self._telling.is_news(self._decision, self._environment.monotonic()):
+        is_news = self._telling.is_news(self._decision, self._environment.monotonic())
+        if is_news or not self._has_looked:  # what it sees first is told in any case: often nothing is news for long
+            self._has_looked = True
             self._tell(self._decision.reason)
 
     async def _sample(self, decision: Decision) -> Sample:
