@@ -46,6 +46,18 @@ def test_what_could_not_work_is_refused_with_words_that_help(
     assert says in done.err
 
 
+@pytest.mark.parametrize("command", ["manager", "worker"])
+def test_an_app_that_exits_when_it_is_imported_is_a_mistake_and_no_success(
+    cli: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    (tmp_path / f"leaves_{command}.py").write_text("import sys\n\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = cli(command, f"leaves_{command}:app")
+    assert done.code == 2
+    assert f"the module 'leaves_{command}' could not be imported, its own code failed:" in done.err
+    assert done.err.rstrip().endswith("SystemExit: 0")
+
+
 def test_a_manager_behind_a_server_is_refused(cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_SERVER", "https://jobs.example.com")
     assert "HOLDFAST_SERVER names a server, and a manager works beside the database" in cli("manager", "kept:app").err

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast import Holdfast
 
 if Path(os.environ.get("FLEET_LEAVES", "none")).exists() and "worker" in sys.argv:
-    sys.exit(0)  # before any worker of it is up
+    os._exit(0)  # before any worker of it is up
 
 app = Holdfast(os.environ["FLEET_URL"])
 

@@ -40,7 +40,7 @@ async def test_a_worker_that_crashes_is_started_again_and_counted(place: Place) 
 
 
 async def test_workers_that_end_in_peace_before_they_are_up_are_started_ever_later_and_it_is_told(place: Place) -> None:
-    """As where the app's module calls `sys.exit()`, but for the manager, which has imported it before."""
+    """As where the app's module ends the process, but for the manager, which has imported it before."""
     place.open("leaves")
     os.environ["FLEET_LEAVES"] = place.gate("leaves")
     try:

@@ -83,11 +83,11 @@ def _imported(name: str) -> ModuleType:
             f"there is no module {error.name!r}: looked in {here} and in what is installed for {sys.executable}. "
             "Start it from the folder that holds the module, or install it"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a program that exits when it is imported would end this one, in peace
         raise _users_own(name, error) from error
 
 
-def _users_own(name: str, error: Exception) -> BadSetting:
+def _users_own(name: str, error: Exception | SystemExit) -> BadSetting:
     """Tell of an error of the module's own code by that code alone: nobody has to read through Holdfast or Python."""
     trace = traceback.TracebackException.from_exception(error)
     frames = [frame for frame in trace.stack if not _machinery(frame.filename)]

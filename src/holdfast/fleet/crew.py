@@ -237,7 +237,7 @@ class Crew:
     def _crashed(self, member: Member, code: int) -> None:
         """Count a worker that nobody asked to end and that did not say it would; it is not replaced at once.
 
-        Its code says little: an app that calls `sys.exit()` when it is imported ends with 0, again and again.
+        Its code says little: a handler, or what it calls, may end the process with 0, again and again.
         """
         self._counters.add(count.CRASHED)
         how = f"crashed with code {code}" if code else f"ended with code 0{' before it was up' if member.up_at is None else ''}"
