@@ -119,12 +119,6 @@ def commit(root: Path = ROOT) -> str:
     return _git(root, "rev-parse", "--short", "HEAD")
 
 
-def exists(name: str, root: Path = ROOT) -> bool:
-    """Tell whether the history has a commit of this name."""
-    command = ["git", "-C", str(root), "cat-file", "-e", f"{name}^{{commit}}"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
 def counted(told: str) -> tuple[int, int]:
     """Return how many tests passed and failed, as pytest tells it."""
     suites = list(ET.fromstring(told).iter("testsuite"))
