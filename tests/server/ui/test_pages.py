@@ -342,12 +342,14 @@ def test_a_job_of_thousands_of_attempts_shows_the_last_and_says_where_the_others
     assert f"There are earlier ones; all of them: holdfast jobs show {short(job)} --events" in page
     assert page.count("<strong>stage:entered</strong>") < 100
     assert len(page) < 400_000
+    assert '<div class="long" id="lanes" tabindex="0" role="region"' in page, "what comes below is a screen away, not ten"
 
 
 def test_how_long_a_job_waited_is_not_told_where_the_log_was_not_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_page, "READ_EVENTS", 20)
     job = tried(place, 6, 3)
     page = place.client.get(f"/jobs/{job}").text
+    assert 'id="lanes"' not in page
     waits = re.findall(r'<tr id="lane-\d+">.*?</svg></td>\s*<td class="right num nowrap">([^<]+)</td>', page, re.DOTALL)
     assert [wait == NOTHING for wait in waits] == [True, True, True, True, False, False]
     assert "earlier ones: holdfast jobs show" not in page, "every attempt is shown"
