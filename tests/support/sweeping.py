@@ -30,8 +30,9 @@ class Broom:
         if tables:
             few = self.few(schema)
             empty = [f"DELETE FROM {table}" for table in tables] if few else [f"TRUNCATE {', '.join(tables)}"]
-            if few and self.connection.execute(f"SELECT FROM {schema}.audit LIMIT 1".encode()).fetchone() is not None:
-                empty.insert(0, f"TRUNCATE {schema}.audit")  # whose lines cannot be deleted
+            if not few or self.connection.execute(f"SELECT FROM {schema}.audit LIMIT 1".encode()).fetchone() is not None:
+                guards = f"ALTER TABLE {schema}.audit {{}} TRIGGER USER"  # which only its owner may tell to stand aside
+                empty = [guards.format("DISABLE"), *empty, guards.format("ENABLE")]
             self.connection.execute("; ".join([*empty, f"UPDATE {schema}.meta SET rewound = '0'"]).encode())
 
     def few(self, schema: str) -> bool:
