@@ -116,6 +116,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds a signal is kept once it was emitted; `None`: for ever."""
     retention_enqueues: float | None = 30 * DAY
     """Seconds the audit log keeps lines about enqueues; `None`: for ever, as all others."""
+    retention_workers: float | None = 7 * DAY
+    """Seconds a worker that is offline is listed; `None`: for ever."""
     alerts: Mapping[str, Mapping[str, object]] = {}
     """Where a server sends alerts: tables of `url`, `secret`, `events`, `form`, `cooldown`, `allow_private`, by name."""
     server: str | None = None
@@ -155,6 +157,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             canceled=self.retention_canceled,
             signals=self.retention_signals,
             enqueues=self.retention_enqueues,
+            workers=self.retention_workers,
         )
 
 
@@ -557,6 +560,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "retention_canceled": _retention,
     "retention_signals": _retention,
     "retention_enqueues": _retention,
+    "retention_workers": _retention,
     "alerts": _tables,
     "server": _text,
     "key": _text,

@@ -96,7 +96,7 @@ SPOKEN = [
     SCHEDULE,
     port.ScheduleView(schedule=SCHEDULE, due_in=-1.5, last_at=AT, last_job=ID),
     port.Firing(name="s", slot=AT, next_at=AT + timedelta(days=1), job=JOB),
-    port.Retention(failed=5.0, signals=60.0, enqueues=90.0),
+    port.Retention(failed=5.0, signals=60.0, enqueues=90.0, workers=120.0),
     port.JobFilter(states=frozenset({State.READY}), created_from=AT, chain_id=ID),
     VIEW,
     port.Page([VIEW], ID, searched_all=False),

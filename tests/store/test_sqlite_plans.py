@@ -28,6 +28,7 @@ SCANS = {
     "queues.paused": {"holdfast_queue"},
     "workers.workers": {"holdfast_worker"},  # the living, and then others, to its limit
     "workers.held": {"holdfast_lease"},
+    "prune.workers": {"holdfast_lease"},  # one for each running job
     "running.first": {"lease"},  # an index would be written by every heartbeat
     "running.lapsed": {"lease"},  # as above
     "beat.held": {"holdfast_lease"},  # one row for each running job

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DAY: Final = 86_400.0
-DEFAULT_RETENTION: Final = Retention(succeeded=7 * DAY, failed=30 * DAY, canceled=7 * DAY, signals=30 * DAY, enqueues=30 * DAY)
+DEFAULT_RETENTION: Final = Retention(
+    succeeded=7 * DAY, failed=30 * DAY, canceled=7 * DAY, signals=30 * DAY, enqueues=30 * DAY, workers=7 * DAY
+)
 
 
 class Life:

@@ -59,6 +59,7 @@ def prune(
     canceled: str | None = None,
     signals: str | None = None,
     enqueues: str | None = None,
+    workers: str | None = None,
     dry_run: Yes = False,
     common: Common = COMMON,
 ) -> None:
@@ -67,10 +68,10 @@ def prune(
     Example: holdfast prune --succeeded 7d --failed never
 
     What is not given is taken from the settings retention_succeeded, retention_failed, retention_canceled,
-    retention_signals and retention_enqueues. The steps of a chain are kept until its last one is old enough; what a live job
-    waits for, or will be handed the result of, is kept until that job has ended. Workers prune by themselves too: by these
-    settings where they are set, else by the retention that their app declares. Of what is pruned here, the audit log says by
-    whom.
+    retention_signals, retention_enqueues and retention_workers. The steps of a chain are kept until its last one is old
+    enough; what a live job waits for, or will be handed the result of, is kept until that job has ended. Workers prune by
+    themselves too: by these settings where they are set, else by the retention that their app declares. Of what is pruned
+    here, the audit log says by whom.
 
     Parameters
     ----------
@@ -84,10 +85,13 @@ def prune(
         How long signals are, from when they were emitted.
     enqueues
         How long the audit log keeps lines about enqueues. All others it keeps for ever.
+    workers
+        How long workers that are offline are listed. Jobs name for ever who processed them.
     dry_run
         Only count jobs. Looks at every job there is, so it may take a while.
     """
-    given = {"succeeded": succeeded, "failed": failed, "canceled": canceled, "signals": signals, "enqueues": enqueues}
+    given = {"succeeded": succeeded, "failed": failed, "canceled": canceled}
+    given |= {"signals": signals, "enqueues": enqueues, "workers": workers}
     retention = load({f"retention_{name}": value for name, value in given.items()}).settings.retention
 
     async def work(store: Store) -> None:

@@ -14,7 +14,7 @@ from holdfast.core.states import Event, State
 from holdfast.errors import UnknownWorker
 from holdfast.store.conformance.records import hostile
 from holdfast.store.conformance.world import HOUR, OTHER_TASK, TASK, Subject, World, ids
-from holdfast.store.port import HEARD_EVERY, Beat, ClaimRequest, Signal, Worker, WorkerKind, WorkerState, WorkerView
+from holdfast.store.port import HEARD_EVERY, Beat, ClaimRequest, Retention, Signal, Worker, WorkerKind, WorkerState, WorkerView
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -219,6 +219,44 @@ class Registry(Subject):
         assert first.offline_at is not None
         assert again.offline_at == first.offline_at - timedelta(seconds=HOUR), "it is offline since it first retired"
         assert await world.store.mark_offline(SILENCE) == [], "who has retired is not found missing"
+
+    async def test_worker_that_is_offline_for_long_is_listed_no_more_and_jobs_still_name_it(self, world: World) -> None:
+        claimed = await world.claimed()
+        await world.succeed(claimed)
+        worker = (await world.worker_view()).worker.id
+        await world.store.register(Worker(id=worker, name="one", info='{"host": "box"}', capabilities=("gpu",)))
+        await world.store.retire(worker)
+        await world.store.prune(Retention(workers=HOUR), limit=10)
+        assert [view.worker.id for view in await world.store.workers()] == [worker]
+
+        await world.store.rewind(2 * HOUR)
+        await world.store.prune(Retention(), limit=10)
+        assert [view.worker.id for view in await world.store.workers()] == [worker], "for ever, where nothing is said"
+        await world.store.prune(Retention(workers=HOUR), limit=10)
+
+        assert await world.store.workers() == []
+        (known,) = await world.store.workers(ids=[worker])
+        assert (known.worker.name, known.worker.info, known.worker.capabilities, known.counters) == ("one", "{}", (), "{}")
+        (attempt,) = await world.store.attempts(claimed.job_id)
+        assert (attempt.worker_id, attempt.worker_name) == (worker, "one")
+
+        await beat(world)
+        assert [view.worker.id for view in await world.store.workers()] == [worker], "it is back"
+
+    async def test_worker_that_holds_a_job_or_was_disabled_stays_listed(self, world: World) -> None:
+        await world.claimed()
+        holder, disabled, gone = (
+            (await world.worker_view()).worker.id,
+            await world.worker("disabled"),
+            await world.worker("gone"),
+        )
+        await world.store.disable(disabled, by="ann")
+        for worker in (holder, disabled, gone):
+            await world.store.retire(worker)
+        await world.store.rewind(2 * HOUR)
+        await world.store.prune(Retention(workers=HOUR), limit=10)
+
+        assert {view.worker.id for view in await world.store.workers()} == {holder, disabled}
 
     async def test_unknown_worker_may_retire(self, world: World) -> None:
         await world.store.retire(uuid4())

@@ -5,10 +5,12 @@ from __future__ import annotations
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.core.settle import Write, expire, overdue
 from holdfast.core.states import TERMINAL, WAITING, Event, State
 from holdfast.store.memory.handle import Handle
-from holdfast.store.port import Action, Promoted, Pruned, Reaped, prune_line
+from holdfast.store.port import SOME_WORKERS, Action, Promoted, Pruned, Reaped, prune_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,6 +90,7 @@ class Housekeeping(Handle):
             self._prune_figures(now)
             signals = self._prune_signals(retention.signals, now)
             lines = self._prune_lines(retention.enqueues, now)
+            self._prune_workers(retention.workers, now)
         pruned = self._prune_jobs(retention.seconds(), limit, after, now)
         if (line := prune_line(by=by, jobs=pruned.count, signals=signals, lines=lines)) is not None:
             self.write_line(line)
@@ -126,6 +129,24 @@ class Housekeeping(Handle):
             line for line in self.data.audit if line.action is not Action.ENQUEUE or (now - line.at).total_seconds() <= age
         ]
         return before - len(self.data.audit)
+
+    def _prune_workers(self, age: float | None, now: datetime) -> None:
+        if age is None:
+            return
+        holders = {record.lease.worker for record in self.data.by_state[State.RUNNING].values() if record.lease is not None}
+        old = [
+            (known.offline_at, worker)
+            for worker, known in self.data.workers.items()
+            if known.offline_at is not None
+            and (now - known.offline_at).total_seconds() > age
+            and known.disabled_at is None
+            and not known.past
+            and worker not in holders
+        ]
+        for _, worker in nsmallest(SOME_WORKERS, old):
+            known = self.data.workers[worker]
+            known.worker = msgspec.structs.replace(known.worker, info="{}", capabilities=())
+            known.counters, known.past = "{}", True
 
     def _prune_figures(self, now: datetime) -> None:
         for place in list(self.data.figures):

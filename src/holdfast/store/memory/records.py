@@ -184,6 +184,8 @@ class Registration:
     disabled_by: str = ""
     draining_at: datetime | None = None
     counters: str = "{}"
+    past: bool = False
+    """It is offline for so long that it is listed no more."""
 
 
 @dataclass(slots=True)

@@ -33,12 +33,14 @@ class Registry(Handle):
             self.data.workers[worker.id] = Registration(worker, registered_at=now)
         else:
             known.worker, known.heartbeat_at, known.offline_at, known.draining_at = worker, now, None, None
+            known.past = False
 
     async def beat(self, beat: Beat) -> Signal:
         """Note that a worker is alive, and its counters."""
         if (known := self.data.workers.get(beat.worker)) is None:
             raise UnknownWorker(f"worker {beat.worker} is not registered with this store: register it before it beats")
         known.heartbeat_at, known.counters, known.offline_at = self.environment.now(), beat.counters, None
+        known.past = False
         return Signal(known.disabled_at is not None, known.draining_at is not None, self._idle_besides(known))
 
     def _idle_besides(self, known: Registration) -> tuple[str, ...]:
@@ -71,7 +73,7 @@ class Registry(Handle):
         before = now - timedelta(seconds=HEARD_EVERY)
         for known in filter(None, map(self.data.workers.get, workers)):
             if known.offline_at is not None or (known.heartbeat_at or known.registered_at) <= before:
-                known.heartbeat_at, known.offline_at = now, None
+                known.heartbeat_at, known.offline_at, known.past = now, None, False
 
     async def retire(self, worker: UUID) -> None:
         """Note that a worker has stopped."""
@@ -145,7 +147,7 @@ class Registry(Handle):
         views = [
             _view(known, held.get(worker, []))
             for worker, known in self.data.workers.items()
-            if wanted is None or worker in wanted
+            if (not known.past if wanted is None else worker in wanted)
         ]
         return living_first(views, after)[: max(0, limit)]
 

@@ -161,7 +161,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as it introduces itself. Kept for ever: jobs name who processed them."""
+    """A worker as it introduces itself. Its id and name are kept for ever: jobs name who processed them."""
 
     id: UUID
     name: str
@@ -292,6 +292,10 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
             raise BadJob("the next slot must be later than this one, both with a time zone", path="firing.next_at")
 
 
+SOME_WORKERS: Final = 1_000
+"""Workers that are offline for too long, of which one look lets so many go: the next goes on."""
+
+
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How many seconds terminal jobs are kept, per state. `None`: for ever."""
 
@@ -302,12 +306,14 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long a signal is kept after it was emitted."""
     enqueues: float | None = None
     """How long the audit log keeps a line about an enqueue; all others it keeps for ever."""
+    workers: float | None = None
+    """How long a worker that is offline is listed. Who it was is kept for ever: jobs name who processed them."""
 
     def __post_init__(self) -> None:
         """Refuse an age that is none."""
         for state, age in self.seconds().items():
             check_number(age, f"retention.{state}", least=0.0, most=CENTURY)
-        for name, kept in (("signals", self.signals), ("enqueues", self.enqueues)):
+        for name, kept in (("signals", self.signals), ("enqueues", self.enqueues), ("workers", self.workers)):
             if kept is not None:
                 check_number(kept, f"retention.{name}", least=0.0, most=CENTURY)
 

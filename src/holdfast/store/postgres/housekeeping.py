@@ -12,7 +12,7 @@ from holdfast.core.job import policy_of
 from holdfast.core.lease import Lease
 from holdfast.core.settle import Write, expire, overdue
 from holdfast.core.states import Event, State, origins, target
-from holdfast.store.port import Grain, Promoted, Pruned, Reaped, Settlement, prune_line
+from holdfast.store.port import SOME_WORKERS, Grain, Promoted, Pruned, Reaped, Settlement, prune_line
 from holdfast.store.postgres.handle import SNAPSHOT, most
 from holdfast.store.postgres.lanes import Snapshot
 from holdfast.store.postgres.working import Working
@@ -49,6 +49,17 @@ DELETE FROM {schema}.audit WHERE no = ANY (ARRAY(
 """Looks at the first ones, which are the oldest: no index by time is needed."""
 SOME_LINES: Final = 1_000
 """Lines that one statement deletes: after months without a pruner, all of them would take longer than a statement may."""
+
+_PRUNE_WORKERS: Final = """
+UPDATE {schema}.worker SET past = true, info = '{}', capabilities = '[]', counters = '{}'
+WHERE no = ANY (ARRAY(
+    SELECT w.no FROM {schema}.worker w
+    WHERE NOT w.past AND w.offline_at < clock_timestamp() - $1 * interval '1 s' AND w.disabled_at IS NULL
+        AND NOT EXISTS (SELECT FROM {schema}.lease l WHERE l.worker = w.no)
+    ORDER BY w.offline_at LIMIT $2 FOR NO KEY UPDATE OF w SKIP LOCKED
+))
+"""
+"""So many at a time: the next walk goes on. Skips who comes back right now, and whom another caller has in hand."""
 
 _PRUNED: Final = {grain: grain.kept for grain in Grain if grain.kept is not None}
 _PRUNE_FIGURES: Final = """
@@ -197,6 +208,8 @@ class Housekeeping(Working):
     async def _prune_others(self, connection: Connection, retention: Retention) -> tuple[int, int]:
         """Delete old figures, signals and lines about enqueues; returns how many of the last two there were."""
         await connection.execute(self._sql(_PRUNE_FIGURES), [grain.value for grain in _PRUNED], list(_PRUNED.values()))
+        if retention.workers is not None:
+            await connection.execute(self._sql(_PRUNE_WORKERS), float(retention.workers), SOME_WORKERS)
         signals = lines = 0
         if retention.signals is not None:
             signals = _count(await connection.execute(self._sql(_PRUNE_SIGNALS), float(retention.signals)))

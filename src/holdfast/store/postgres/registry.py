@@ -29,18 +29,18 @@ INSERT INTO {schema}.worker (id, name, info, kind, version, slots, capabilities,
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, info = excluded.info, kind = excluded.kind, version = excluded.version,
     slots = excluded.slots, capabilities = excluded.capabilities, heartbeat_at = clock_timestamp(), offline_at = NULL,
-    draining_at = NULL, owner = excluded.owner
+    draining_at = NULL, owner = excluded.owner, past = false
 RETURNING no
 """
 
 _BEAT: Final = """
 WITH me AS (
-    UPDATE {schema}.worker SET heartbeat_at = clock_timestamp(), counters = $2, offline_at = NULL
+    UPDATE {schema}.worker SET heartbeat_at = clock_timestamp(), counters = $2, offline_at = NULL, past = false
     WHERE id = $1 RETURNING disabled_at, draining_at, capabilities
 )
 SELECT me.disabled_at IS NOT NULL, me.draining_at IS NOT NULL, me.capabilities, (
     SELECT json_agg(json_build_array(w.no, w.capabilities, w.slots, w.counters))::text FROM {schema}.worker w
-    WHERE w.offline_at IS NULL AND w.disabled_at IS NULL AND w.draining_at IS NULL
+    WHERE NOT w.past AND w.offline_at IS NULL AND w.disabled_at IS NULL AND w.draining_at IS NULL
         AND w.capabilities <> '[]' AND w.capabilities <> me.capabilities
         AND coalesce(w.heartbeat_at, w.registered_at) > clock_timestamp() - interval '60 s'
 ) FROM me
@@ -54,14 +54,14 @@ _MARK_OFFLINE: Final = """
 UPDATE {schema}.worker SET offline_at = clock_timestamp()
 WHERE no = ANY (ARRAY(
     SELECT no FROM {schema}.worker
-    WHERE offline_at IS NULL AND coalesce(heartbeat_at, registered_at) <= clock_timestamp() - $1 * interval '1 s'
+    WHERE NOT past AND offline_at IS NULL AND coalesce(heartbeat_at, registered_at) <= clock_timestamp() - $1 * interval '1 s'
     ORDER BY no FOR NO KEY UPDATE SKIP LOCKED
 )) RETURNING id
 """
 """Skips who is giving a sign of life right now, and whom another caller is marking."""
 
 _HEARD: Final = """
-UPDATE {schema}.worker SET heartbeat_at = clock_timestamp(), offline_at = NULL
+UPDATE {schema}.worker SET heartbeat_at = clock_timestamp(), offline_at = NULL, past = false
 WHERE no = ANY (ARRAY(
     SELECT no FROM {schema}.worker
     WHERE id = ANY ($1)
@@ -199,7 +199,9 @@ class Registry(Handle):
         if ids is not None:
             parameters.append(list(ids))
             conditions.append(f"id = ANY (${len(parameters)})")
-        which = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        else:
+            conditions.append("NOT past")
+        which = f"WHERE {' AND '.join(conditions)}"
         rows = await self._db.fetch(self._sql(_WORKERS.replace("{which}", which)), *parameters)
         return [_worker_view(row) for row in rows]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.job import OF_KEY, line_of, policy_of
 from holdfast.core.settle import expire, overdue
 from holdfast.core.states import Event, State, legal
-from holdfast.store.port import Grain, Promoted, Pruned, Reaped, prune_line
+from holdfast.store.port import SOME_WORKERS, Grain, Promoted, Pruned, Reaped, prune_line
 from holdfast.store.sqlite._sql import sql
 from holdfast.store.sqlite.access import write_line
 from holdfast.store.sqlite.limiting import UNUSED_FOR
@@ -109,6 +109,8 @@ def _prune_others(writing: Writing, retention: Retention) -> tuple[int, int]:
     if retention.enqueues is not None:
         while gone := execute(sql("prune.lines"), (writing.now - microseconds(retention.enqueues),)).rowcount:
             lines += gone
+    if retention.workers is not None:
+        execute(sql("prune.workers"), (writing.now - microseconds(retention.workers), SOME_WORKERS))
     for grain in Grain:
         if grain.kept is not None:
             execute(sql("prune.figures"), (grain.value, writing.now - microseconds(grain.kept)))

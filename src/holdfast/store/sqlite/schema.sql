@@ -345,8 +345,9 @@ CREATE TABLE holdfast_worker (
     counters TEXT NOT NULL DEFAULT '{}',
     capabilities TEXT,
     info TEXT NOT NULL,
-    owner TEXT NOT NULL DEFAULT ''
+    owner TEXT NOT NULL DEFAULT '',
+    past INTEGER NOT NULL DEFAULT 0 CHECK (past IN (0, 1))
 );
 
-CREATE INDEX holdfast_worker_listed ON holdfast_worker (offline_at, registered_at, id);
+CREATE INDEX holdfast_worker_listed ON holdfast_worker (offline_at, registered_at, id) WHERE past = 0;
 

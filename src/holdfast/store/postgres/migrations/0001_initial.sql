@@ -35,10 +35,12 @@ CREATE TABLE worker (
     disabled_by text NOT NULL DEFAULT '',
     draining_at timestamptz,
     counters text NOT NULL DEFAULT '{}',
-    owner text NOT NULL DEFAULT ''
+    owner text NOT NULL DEFAULT '',
+    past boolean NOT NULL DEFAULT false -- offline for so long that it is listed no more
 ) WITH (fillfactor = 50);
--- Workers are kept for ever: who lists the living or looks for silent ones must not read those that are long gone.
-CREATE INDEX worker_listed ON worker (offline_at, registered_at, id);
+-- Workers are kept for ever, for jobs name who processed them: who lists the living or looks for silent ones must not read those that
+-- are long gone.
+CREATE INDEX worker_listed ON worker (offline_at, registered_at, id) WHERE NOT past;
 -- Every claim asks whether its worker may: mostly of an empty index.
 CREATE INDEX worker_disabled ON worker (no) WHERE disabled_at IS NOT NULL;
 

@@ -276,8 +276,8 @@ CREATE TABLE holdfast_limits (
 CREATE INDEX holdfast_limits_said ON holdfast_limits (kind, name, key) WHERE declared IS NOT NULL OR override IS NOT NULL;
 CREATE INDEX holdfast_limits_unsaid ON holdfast_limits (filled_at) WHERE declared IS NULL AND override IS NULL;
 
--- Kept for ever, so it grows: the living, whose `offline_at` is empty, are found by the index. With a rowid, because what a worker
--- says of itself may be wide.
+-- Kept for ever, for jobs name who processed them; who is offline for long is `past`, which is neither wide nor listed. The living,
+-- whose `offline_at` is empty, are found by the index. With a rowid, because what a worker says of itself may be wide.
 CREATE TABLE holdfast_worker (
     id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 16),
     name TEXT NOT NULL,
@@ -293,9 +293,10 @@ CREATE TABLE holdfast_worker (
     counters TEXT NOT NULL DEFAULT '{}',
     capabilities TEXT,
     info TEXT NOT NULL,
-    owner TEXT NOT NULL DEFAULT ''
+    owner TEXT NOT NULL DEFAULT '',
+    past INTEGER NOT NULL DEFAULT 0 CHECK (past IN (0, 1))
 );
-CREATE INDEX holdfast_worker_listed ON holdfast_worker (offline_at, registered_at, id);
+CREATE INDEX holdfast_worker_listed ON holdfast_worker (offline_at, registered_at, id) WHERE past = 0;
 
 CREATE TABLE holdfast_schedule (
     name TEXT NOT NULL PRIMARY KEY,

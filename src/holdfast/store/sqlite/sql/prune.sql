@@ -14,3 +14,12 @@ WHERE no IN (
 
 -- name: figures
 DELETE FROM holdfast_figure WHERE grain = ? AND coalesce(at, 0) < ?
+
+-- name: workers
+-- So many at a time: the next walk goes on.
+UPDATE holdfast_worker SET past = 1, info = '{}', capabilities = '[]', counters = '{}'
+WHERE id IN (
+    SELECT id FROM holdfast_worker
+    WHERE past = 0 AND offline_at < ? AND disabled_at IS NULL AND id NOT IN (SELECT worker_id FROM holdfast_lease)
+    ORDER BY offline_at LIMIT ?
+)

@@ -1,17 +1,17 @@
 -- name: workers
-SELECT * FROM holdfast_worker
+SELECT * FROM holdfast_worker WHERE past = 0
 ORDER BY offline_at DESC NULLS FIRST, registered_at DESC, id DESC
 LIMIT ?
 
 -- name: behind_the_living
 SELECT * FROM holdfast_worker
-WHERE offline_at IS NOT NULL OR (registered_at, id) < (:registered_at, :id)
+WHERE past = 0 AND (offline_at IS NOT NULL OR (registered_at, id) < (:registered_at, :id))
 ORDER BY offline_at DESC NULLS FIRST, registered_at DESC, id DESC
 LIMIT :limit
 
 -- name: behind_the_gone
 SELECT * FROM holdfast_worker
-WHERE (offline_at, registered_at, id) < (:offline_at, :registered_at, :id)
+WHERE past = 0 AND (offline_at, registered_at, id) < (:offline_at, :registered_at, :id)
 ORDER BY offline_at DESC, registered_at DESC, id DESC
 LIMIT :limit
 
