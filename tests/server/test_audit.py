@@ -271,6 +271,7 @@ FORMS: Final[dict[str, tuple[str, str, dict[str, str], Action]]] = {
     "delete a chain": ("/chains/{chain_id:uuid}/{verb}", "/chains/<chain>/delete", {}, Action.DELETE_CHAINS),
     "redeliver": ("/alerts/{job_id:uuid}/redeliver", "/alerts/<delivery>/redeliver", {}, Action.RETRY),
     "add a key": ("/keys", "/keys", {"name": "farm", "role": "worker"}, Action.ADD_KEY),
+    "rotate a key": ("/keys/{key_id}/rotate", "/keys/<key>/rotate", {"overlap": "1h"}, Action.ROTATE_KEY),
     "revoke a key": ("/keys/{key_id}/revoke", "/keys/<key>/revoke", {}, Action.REVOKE_KEY),
 }
 """What people change: the route, where the form is sent, what it says, and what the line says."""
