@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import threading
 import weakref
 from functools import partial
@@ -126,3 +127,13 @@ def test_an_alarm_rings_once_unless_it_is_called_off() -> None:
     assert rung.get(timeout=10) == "rung"
     environment.alarm(0.1, lambda: rung.put("later"))  # after the one that was called off would have rung
     assert rung.get(timeout=10) == "later"
+
+
+def test_chance_is_not_the_programs_own() -> None:
+    """Who seeds the module `random` gets the same numbers whatever a worker does beside, and no fleet draws in step."""
+    random.seed(1)
+    before = random.getstate()
+    drawn = {SystemEnvironment().random() for _ in range(100)}
+    assert random.getstate() == before
+    assert len(drawn) == 100
+    assert all(0 <= number < 1 for number in drawn)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import threading
 import time
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from queue import SimpleQueue
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID, SafeUUID, uuid4
 
@@ -24,6 +24,7 @@ _NEW: Final = object.__new__
 _SET_INT: Final = vars(UUID)["int"].__set__
 _SET_SAFE: Final = vars(UUID)["is_safe"].__set__
 _SAFE: Final = SafeUUID.unknown
+_CHANCE: Final = SystemRandom()
 
 
 class ThreadRunner:
@@ -131,13 +132,11 @@ class SystemEnvironment:
     monotonic = staticmethod(time.monotonic)
     """Return seconds that never go back. The clock itself: it is read several times for every job."""
 
-    def random(self) -> float:
-        """Return a number in [0, 1)."""
-        return random.random()  # noqa: S311  jitter, not a secret
+    random = staticmethod(_CHANCE.random)
+    """Return a number in [0, 1). Not from the module `random`: its generator is the program's, which may have seeded it."""
 
-    def lot(self) -> float:
-        """Return a number in [0, 1) that decides whose turn it is among equals."""
-        return random.random()  # noqa: S311  as above
+    lot = staticmethod(_CHANCE.random)
+    """Return a number in [0, 1) that decides whose turn it is among equals."""
 
     def token(self) -> UUID:
         """Return a fresh secret."""

@@ -27,6 +27,7 @@ SCANS = {
     "queues.known": {"holdfast_lane", "holdfast_queue"},  # one row for each lane
     "queues.paused": {"holdfast_queue"},
     "workers.workers": {"holdfast_worker"},  # the living, and then others, to its limit
+    "workers.behind_the_living": {"holdfast_worker"},  # the same
     "workers.held": {"holdfast_lease"},
     "prune.workers": {"holdfast_lease"},  # one for each running job
     "running.first": {"lease"},  # an index would be written by every heartbeat
@@ -45,7 +46,7 @@ SCANS = {
 }
 """Tables a statement may read from end to end, and why."""
 
-NOT_TABLES = {"waiting", "claim", "tag", "known", "side", "retries", "oldest", "json_each", "CONSTANT"}
+NOT_TABLES = {"waiting", "recorded", "claim", "tag", "known", "side", "retries", "oldest", "json_each", "CONSTANT"}
 
 HOT = ("enqueue", "claim", "settle", "extend", "moving", "promote", "writing")
 """The files in which nothing may be sorted either."""

@@ -7,7 +7,7 @@ FROM (
         SELECT attempt, worker_id, claimed_at, ended_at, event, late, code, message, traceback
         FROM holdfast_attempt WHERE job_id = :id
         ORDER BY attempt DESC LIMIT :last
-    )
+    ) AS recorded
     UNION ALL
     SELECT attempt, worker_id, claimed_at, NULL, NULL, 0, NULL, NULL, NULL
     FROM holdfast_lease WHERE job_id = :id
