@@ -110,6 +110,15 @@ def test_a_target_lets_each_slot_have_several_jobs_but_never_interrupts_what_run
     assert scale(alone, slots=4, target=1000)["desired"] == 3
 
 
+def test_jobs_that_people_complete_ask_for_nobody(alone: Asking) -> None:
+    alone.enqueue()
+    alone.enqueue(task="invoice.approve")
+    assert scale(alone)["ready"] == 2, "nobody has said yet who completes it"
+    registered(alone, "one", 4, {"tasks": [TASK], "outside": ["invoice.approve"]})
+    assert scale(alone)["ready"] == 1
+    assert scale(alone, task="invoice.approve")["desired"] == 0
+
+
 def test_jobs_of_a_paused_queue_ask_for_nobody(alone: Asking) -> None:
     alone.enqueue(queue="held")
     alone.run(alone.store.rewind(5))

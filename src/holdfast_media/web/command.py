@@ -31,6 +31,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 7878,
     open: Flag = False,  # noqa: A002  the name of the flag
+    trusted_proxies: str | None = None,
     workers: int | None = None,
     remote: Flag = False,
     ladder: str | None = None,
@@ -60,6 +61,9 @@ def serve(
         The port; 0 is any that is free.
     open
         Let everybody in who reaches it: on a loopback address alone.
+    trusted_proxies
+        Addresses and networks of proxies, separated by commas, that are believed when they say for whom they ask, and
+        whether by HTTPS. Else HOLDFAST_TRUSTED_PROXIES, else none is.
     workers
         How many jobs run at once in this process; 0 leaves the work to other workers.
     remote
@@ -86,8 +90,14 @@ def serve(
         make_scratch(media.settings.scratch)
         if media.transcriber is not None and not remote:
             media.transcriber.check()
-        secret = os.environ.get("HOLDFAST_ADMIN_SECRET")
-        settings, made = secured(media.app.url, ServerSettings(host=host, port=port, admin_secret=secret, open=open))
+        given = ServerSettings(
+            host=host,
+            port=port,
+            admin_secret=os.environ.get("HOLDFAST_ADMIN_SECRET"),
+            open=open,
+            trusted_proxies=_split(trusted_proxies or os.environ.get("HOLDFAST_TRUSTED_PROXIES", "")),
+        )
+        settings, made = secured(media.app.url, given)
         if sources:
             asyncio.run(_add(media, sources, ladder=_path(ladder), copy=remote))
     except LibraryError as error:
@@ -112,6 +122,10 @@ def serve(
 
     serve_on(server, told=told)
     return OK
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _path(ladder: str | None) -> str | None:

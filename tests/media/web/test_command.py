@@ -80,7 +80,7 @@ def test_a_folder_of_films_is_served_transcoded_and_watched(tmp_path: Path) -> N
     (tmp_path / "films").mkdir()
     film(tmp_path / "films" / "seals.mp4", seconds=2)
     with (
-        serve(tmp_path, "films", "--workers", "2", "--no-together") as (address, secret),
+        serve(tmp_path, "films", "--workers", "2", "--no-together", "--trusted-proxies", "127.0.0.1") as (address, secret),
         httpx2.Client(base_url=address, headers=OWN, follow_redirects=True, timeout=30) as client,
     ):
         title = ready(client, secret)
@@ -88,7 +88,25 @@ def test_a_folder_of_films_is_served_transcoded_and_watched(tmp_path: Path) -> N
         master = re.search(r'data-master="([^"]+)"', client.get(title).text)
         assert master is not None
         assert client.get(master[1]).text.startswith("#EXTM3U")
+        proxied = client.post("/login", data={"secret": secret}, headers={"X-Forwarded-Proto": "https"}, follow_redirects=False)
+        assert "secure" in proxied.headers["Set-Cookie"].lower(), "the proxy in front is believed"
     assert (tmp_path / "media" / ".holdfast.db").exists()
+
+
+def test_a_proxy_that_is_no_address_is_told_of_in_a_line(tmp_path: Path) -> None:
+    words = ["media", "serve", "--root", "media", "--port", "0", "--trusted-proxies", "front.example"]
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *words],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: trusted_proxies must be addresses or networks such as 10.0.0.7,"), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_an_encoder_that_reaches_nothing_but_the_server_encodes_a_film(tmp_path: Path) -> None:

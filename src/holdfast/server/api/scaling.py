@@ -13,6 +13,7 @@ from holdfast.core.needs import HEARD_WITHIN
 from holdfast.core.replicas import replicas
 from holdfast.core.scaling import BUSY, SPARE
 from holdfast.core.states import State
+from holdfast.explaining import completed_outside
 from holdfast.server.principal import Right
 from holdfast.store.port import JobFilter, WorkerState, patience
 from holdfast.wire.scaling import ScaleAnswer, ScaleQuery
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.backlog import Backlog
     from holdfast.server.api.table import Asked
-    from holdfast.store.port import Store, WorkerView
+    from holdfast.store.port import Store, TaskCounts, WorkerView
 
 LONG: Final = 5.0
 """Seconds after which a job that waits beside free slots is not about to be claimed."""
@@ -43,10 +44,14 @@ async def scale(asked: Asked[ScaleQuery]) -> ScaleAnswer:
         asked.allow(Right.LOOK, queue)
     queues = frozenset(query.queue) or own
     with patience(asked.settings.page_timeout):
-        todo = await backlog(
-            asked.store, lambda row: (queues is None or row.queue in queues) and (not query.task or row.task in query.task)
-        )
         workers, now = await asked.store.workers(), await asked.store.now()
+        outside = completed_outside(workers)  # no worker takes these, however many there are
+
+        def counts(row: TaskCounts) -> bool:
+            asked_for = not query.task or row.task in query.task
+            return asked_for and (queues is None or row.queue in queues) and row.task not in outside
+
+        todo = await backlog(asked.store, counts)
         serving = [view for view in workers if _claims(view) and _serves(view, queues)]
         held_back = await _held_back(asked.store, todo, serving, now)
     desired = replicas(todo.ready, todo.running, slots=query.slots, target=query.target)
