@@ -18,7 +18,6 @@ from holdfast_media.cli.common import (
     nearest,
     print_json,
     print_table,
-    size,
     unusable,
 )
 from holdfast_media.errors import MediaError
@@ -26,6 +25,7 @@ from holdfast_media.ffmpeg import available, look_for_ffmpeg
 from holdfast_media.ladder import ladder_of
 from holdfast_media.speech.whisper import INSTALL, transcriber_of
 from holdfast_media.storage import storage_from
+from holdfast_media.words import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,15 +18,14 @@ from holdfast_media.cli.common import (
     counted,
     harmless,
     interactive,
-    length,
     note,
     print_json,
     print_table,
     run,
-    size,
 )
 from holdfast_media.library import VersionState, VideoState
 from holdfast_media.tasks import layout
+from holdfast_media.words import length, size
 
 if TYPE_CHECKING:
     from holdfast_media.library import Version, Video

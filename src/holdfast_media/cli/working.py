@@ -19,12 +19,10 @@ from holdfast_media.cli.common import (
     counted,
     harmless,
     interactive,
-    length,
     note,
     print_json,
     processors,
     sentence,
-    size,
 )
 from holdfast_media.cli.videos import no_subtitles, video_json
 from holdfast_media.errors import DISK_FULL
@@ -34,6 +32,7 @@ from holdfast_media.settings import load
 from holdfast_media.speech.whisper import transcriber_of
 from holdfast_media.tasks import layout
 from holdfast_media.tasks.graph import RETRY_SHARE
+from holdfast_media.words import length, size
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -36,12 +36,12 @@ from holdfast_media.cli.common import (
     refused,
     run,
     sentence,
-    size,
     without_password,
 )
 from holdfast_media.clip.resolving import is_address, local_path
 from holdfast_media.settings import load
 from holdfast_media.speech.whisper import DEFAULT_MODEL
+from holdfast_media.words import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,6 +11,7 @@ from holdfast_media.library import QualityState, VersionState
 from holdfast_media.library.grid import CellState
 from holdfast_media.library.remaining import in_words, remaining
 from holdfast_media.tasks import layout
+from holdfast_media.words import length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -312,19 +312,3 @@ def _within(video: Video, key: str) -> str:
 
 
 # --- figures --------------------------------------------------------------------------------------------------------------
-
-
-def size(count: float) -> str:
-    """Return bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:  # noqa: PLR2004  the step of the units
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def length(seconds: float) -> str:
-    """Return a length for people: 1:02:03."""
-    whole = math.floor(seconds + 0.5)  # as the player rounds
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

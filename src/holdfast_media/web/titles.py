@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.server import Problem, Right
 from holdfast_media.library import VersionState, VideoNotFound, VideoState
 from holdfast_media.web import showing
+from holdfast_media.words import length, size
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -104,7 +105,7 @@ async def video_of(visit: Visit, media: Media) -> Video:
         raise Problem(HTTPStatus.NOT_FOUND, "There is no such title: it was never added, or it was deleted.") from None
 
 
-HELPERS: Final[dict[str, Any]] = {"size": showing.size, "length": showing.length, "looks": showing.LOOKS}
+HELPERS: Final[dict[str, Any]] = {"size": size, "length": length, "looks": showing.LOOKS}
 
 
 def _chosen(visit: Visit, video: Video) -> Version | None:

@@ -16,7 +16,7 @@ from holdfast import Holdfast
 from holdfast.server import ServerSettings, create_server
 from holdfast_media.transfer import Limits
 from holdfast_media.web import incoming, media_pages
-from holdfast_media.web.showing import length
+from holdfast_media.words import length
 from tests.media.tasks.films import film, ladder
 from tests.media.web import doomed
 from tests.media.web.making import SECONDS, TITLE, Made
