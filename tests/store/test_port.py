@@ -106,6 +106,7 @@ SPOKEN = [
     port.BlockerView(chain_id=ID, state=State.FAILED, task="t", error=Error("BOOM")),
     port.ChainsDeleted(answer=port.Answer.NEEDED, chain=ID, needed_by=ID),
     port.Emitted(first=True, jobs=(ID,), queues=frozenset({"q"})),
+    port.WorkerPlace(offline_at=None, registered_at=AT, id=ID),
     port.AttemptView(attempt=1, worker_id=ID, worker_name="w", claimed_at=AT, event=Event.FAIL, error=Error("BOOM")),
     port.EventView(event=Event.CLAIM, at=AT, state=State.RUNNING, attempt=1),
     port.QueueView(name="q", counts=COUNTS, oldest_waiting=1.5),

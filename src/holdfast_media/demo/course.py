@@ -44,6 +44,8 @@ LATEST: Final = 50.0
 IN_THE_MIDST: Final = 0.4
 """Seconds that a worker must have been at a chunk for the loss to be worth something. Not percent: an encoder looks ahead, and
 has half of so short a chunk before it tells of the first frame."""
+ENCODED: Final = 98.0
+"""Percent of a chunk that is only to be stored."""
 LOOK: Final = 0.2
 DONE_WITHIN: Final = 240.0
 
@@ -229,4 +231,6 @@ def victim(grid: Grid, seen: Mapping[str, float], now: float) -> Cell | None:
     running = [cell for cell in grid.cells if cell.state is CellState.RUNNING and cell.worker in WORKERS]
     midst = [cell for cell in running if now - seen.get(cell.job_id, now) >= IN_THE_MIDST]
     # where chunks are over too soon to be seen twice, any will do before it is too late
-    return max(midst or (running if grid.percent >= LATEST else []), key=lambda cell: now - seen[cell.job_id], default=None)
+    late = running if grid.percent >= LATEST else []
+    # best one that has told of its encode: before it begins, and once it is stored, a kill costs nothing
+    return max(midst or late, key=lambda cell: (0 < cell.percent < ENCODED, now - seen[cell.job_id]), default=None)

@@ -36,7 +36,8 @@ def test_a_killed_worker_costs_one_chunk_and_no_frame(tmp_path: Path) -> None:
     assert account["killed"] in {"ada", "bob"}
     assert account["killed_at"] >= 40
     assert {account["killed"], account["taken_over_by"]} == {"ada", "bob"}
-    assert (account["redone"], account["lost"]) == (1, 0)
+    assert account["lost"] == 0
+    assert account["redone"] <= 1, "none, where the kill came before the chunk was begun or when it had just been stored"
     assert account["encodes"] == 3 * account["chunks"]
     frames = account["source_frames"]
     assert 12 * 30 <= frames <= 40 * 30
