@@ -55,7 +55,7 @@ COUNTED: Final[dict[str, Phases]] = {
     },
     "postgres": {
         "enqueue 1000": {"calls": 37.28},
-        "worker, 1 slots": {"statements": 2.0, "round_trips": 2.0, "calls": 719.5},  # fair shares, keys, whether it moves, figures
+        "worker, 1 slots": {"statements": 2.0, "round_trips": 2.0, "calls": 719.5},  # fair shares, keys, figures
         "worker, 20 slots": {"statements": 0.1, "round_trips": 0.1005, "calls": 83.9},
         "memory": {"retained": 0.5, "held": 29.23},
         "enqueue one": {"statements": 1.0, "round_trips": 1.0, "wal_bytes": 612.6, "wal_records": 7.045, "buffers": 11.125},
