@@ -117,8 +117,7 @@ costs by itself is counted ten times as often here.
 WHY: Final = """
 One command of plain ffmpeg decodes the source once for all qualities and keeps both cores busy to the end, so on one machine
 nothing that does the same work can be much faster. Holdfast encodes a chunk in all qualities at once, and so decodes once, too;
-encodes that run side by side on a machine share its processors, each with twice its part of the threads, so that the last one
-has all of them when the others are done. *Quality by quality* is
+encodes that run side by side on a machine share its processors, each with its part of the threads. *Quality by quality* is
 [`together = false`](transcode.md#all-qualities-at-once-or-the-smallest-first): the source is decoded for each quality, and the
 smallest one plays early.
 

@@ -47,7 +47,7 @@ class Settings:
     """`auto`, `x264`, or a family of hardware, which then is preferred."""
     ffmpeg: str | None = None
     threads: int = 0
-    """Of one encode; 0: as many as ffmpeg likes, or twice its share of the processors where others encode on the machine."""
+    """Of one encode; 0: as many as ffmpeg likes, or its share of the processors where others encode on the machine."""
     together: bool = True
     """Whether a chunk is encoded in all qualities at once: the source is decoded once then, and nothing plays early."""
     stall_after: float = 60.0

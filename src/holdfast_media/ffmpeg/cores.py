@@ -1,8 +1,7 @@
 """How many threads an encode gets: the processors of a machine are shared by all that encode on it, in whatever process.
 
-Each gets twice its part, and no more than there are. An encoder keeps the threads that it began with: with its part alone the
-last one of a film would leave idle what the others had, when they are done. That many cost no more of the processors' time
-than one does; with all of them each, two encodes side by side would get in each other's way.
+An encoder that has more threads than there are processors for it does the same work for more of their time, and two of them
+side by side get in each other's way.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 AS_FFMPEG_LIKES: Final = 0
-SPARE: Final = 2
-"""How many times its part of the processors an encode gets in threads."""
 
 
 def meeting_place() -> Path:
@@ -46,8 +43,7 @@ def share_of_cores(folder: Path | None = None) -> Iterator[int]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         others = sum(_is_held(path) for path in place.iterdir() if path != own)
-        there = processors()
-        yield min(there, SPARE * -(-there // (others + 1))) if others else AS_FFMPEG_LIKES
+        yield -(-processors() // (others + 1)) if others else AS_FFMPEG_LIKES
     finally:
         own.unlink(missing_ok=True)
         os.close(descriptor)
