@@ -41,7 +41,7 @@ class Settings:
     ladder: str = "default"
     """The ladder that comes with the package, or the path of a TOML file."""
     chunk_seconds: float | None = None
-    """How much a killed worker costs at most; unless it is said, about a tenth of the film, from 6 s to a minute."""
+    """How much a killed worker costs for each job it ran; unless it is said, about a tenth of the film, 6 s to a minute."""
     segment_seconds: int = 6
     encoder: str = "auto"
     """`auto`, `x264`, or a family of hardware, which then is preferred."""

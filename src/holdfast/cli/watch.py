@@ -91,7 +91,7 @@ def watch(
     if not arg_name.isidentifier():
         raise Mistake(f"--arg-name: {arg_name!r} is no name of a parameter")
     _check_name(task, "--task")
-    url, tell, make, caps = _maker(task, arg_name, queue, app, common)
+    url, tell, make, caps, unchecked = _maker(task, arg_name, queue, app, common)
 
     from holdfast.watch.files import Rules  # noqa: PLC0415  not needed for --help
     from holdfast.watch.ledger import Ledger, dialect_of  # noqa: PLC0415  as above
@@ -114,11 +114,14 @@ def watch(
         )
         watcher = Watcher(watching, Ledger(store, dialect, task, caps))
         try:
+            stop = asyncio.Event()
+            if not once:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+                output.note(f"watching {place} for {task}; Ctrl-C ends it")
+            if unchecked:
+                output.note(unchecked)
             if once:
                 return _told(await watcher.once())
-            stop = asyncio.Event()
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-            output.note(f"watching {place} for {task}; Ctrl-C ends it")
             await watcher.run(stop)
         finally:
             watcher.close()
@@ -142,8 +145,11 @@ def _told(once: Once) -> int:
 
 def _maker(
     task: str, arg_name: str, queue: str | None, app: str | None, common: Common
-) -> tuple[str, Callable[[], Notifier], Callable[[str], NewJob], dict[str, int]]:
-    """Return the store, who tells workers, what makes a path's job, and how many may wait: as the app says, or plainly."""
+) -> tuple[str, Callable[[], Notifier], Callable[[str], NewJob], dict[str, int], str]:
+    """Return the store, who tells workers, what makes a path's job, how many may wait, and what nobody has checked.
+
+    As the app says, or plainly.
+    """
     from holdfast.connect import Adapters  # noqa: PLC0415  not needed for --help
     from holdfast.core.job import NewJob  # noqa: PLC0415  not needed for --help
     from holdfast.system import SystemEnvironment  # noqa: PLC0415  as above
@@ -159,7 +165,11 @@ def _maker(
         environment = SystemEnvironment()
         url = store_url(common.url)
         notifier = Adapters(url).notifier
-        return url, notifier, lambda path: NewJob(id=environment.job_id(), task=task, args=args(path), **options), {}
+        unchecked = (
+            f"whether there is a task {task!r} and it takes {arg_name!r} is unchecked, and each file is taken once: "
+            "give --app MODULE:APP to be told before any is"
+        )
+        return url, notifier, lambda path: NewJob(id=environment.job_id(), task=task, args=args(path), **options), {}, unchecked
     if common.url is not None:
         raise Mistake("give --app or --url, not both: an app has its own store")
     found = load_app(target)
@@ -171,7 +181,7 @@ def _maker(
     into = found.queue_options(model.job.queue)
     caps = {} if into is None or into.max_depth is None else {into.name: into.max_depth}
     notifier = found.world().make_notifier
-    return found.url, notifier, lambda path: declared.call_text(args(path), cast("JobOptions", options)).job, caps
+    return found.url, notifier, lambda path: declared.call_text(args(path), cast("JobOptions", options)).job, caps, ""
 
 
 def _check_name(text: str, option: str) -> None:

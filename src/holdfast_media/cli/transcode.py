@@ -46,7 +46,8 @@ def transcode(
     ladder
         The qualities: `default`, or a TOML file (see `holdfast media ladder`).
     chunk_seconds
-        How much one job encodes: what a killed worker costs at most. Else about a tenth of the film, from 6 s to a minute.
+        How much one job encodes: what a killed process costs at most for each job that it ran. Else about a tenth of the
+        film, from 6 s to a minute; more where its key frames are farther apart.
     workers
         How many jobs run at once in this process; 0 leaves the work to other workers.
     encoder

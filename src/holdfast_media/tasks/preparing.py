@@ -211,7 +211,10 @@ def _chunk_seconds(asked: Asked, settings: Settings, facts: Facts) -> int:
         said = asked.cut
     if said is None:
         said = settings.chunk_seconds
-    return usual_chunk(facts.seconds, settings.segment_seconds) if said is None else max(1, round(said))
+    if said is not None:
+        return max(1, round(said))
+    gap = 0.0 if facts.video is None else facts.video.key_frame_gap
+    return usual_chunk(facts.seconds, settings.segment_seconds, key_frame_gap=gap)
 
 
 def _captions_before(published: Version | None, origin: Origin) -> str | None:

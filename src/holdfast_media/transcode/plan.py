@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import accumulate
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -29,7 +30,8 @@ CLOCK: Final = 90_000
 """Ticks per second in everything that is written: MPEG's clock, which divides the usual frame rates."""
 STUB_SECONDS: Final = 0.5
 """A last segment shorter than this is joined to the one before it."""
-_GAPS_OF_A_CHUNK: Final = 3
+FEWEST: Final = 4
+"""Chunks of a film whose key frames are so far apart that it would be fewer."""
 _LONGEST: Final = 3600
 
 
@@ -68,10 +70,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The same for every rendition, so that key frames stand at the same times in all of them."""
 
 
-def usual_chunk(seconds: float, segment_seconds: int) -> int:
-    """Return how long the chunks of a film are, in whole segments, where nobody has said it."""
+def usual_chunk(seconds: float, segment_seconds: int, *, key_frame_gap: float = 0.0) -> int:
+    """Return how long the chunks of a film are, in whole segments, where nobody has said it.
+
+    A chunk decodes from the key frame before it, and throws away what comes before its start. So none is shorter than the
+    longest gap between key frames, but for films that would then be hardly cut at all: what a killed worker has done is lost.
+    """
     least, most = -(-SHORTEST_CHUNK // segment_seconds), CHUNK_SECONDS // segment_seconds
-    return max(1, least, min(round(seconds / CHUNKS / segment_seconds), most)) * segment_seconds
+    sparse = min(ceil(key_frame_gap / segment_seconds), round(seconds / FEWEST / segment_seconds), _LONGEST // segment_seconds)
+    return max(1, least, min(round(seconds / CHUNKS / segment_seconds), most), sparse) * segment_seconds
 
 
 def plan(
@@ -81,10 +88,7 @@ def plan(
     chunk_seconds: int = CHUNK_SECONDS,
     segment_seconds: int = SEGMENT_SECONDS,
 ) -> Plan:
-    """Lay out the chunks: bounds at multiples of `segment_seconds`, a short tail joined to the chunk before it.
-
-    Chunks grow when key frames are far apart, because every chunk decodes from the key frame before it.
-    """
+    """Lay out the chunks: bounds at multiples of `segment_seconds`, a short tail joined to the chunk before it."""
     if not 1 <= segment_seconds <= chunk_seconds <= _LONGEST:
         raise MediaError(
             PLAN_INVALID,
@@ -125,9 +129,7 @@ def _chunks(video: VideoFacts, segments: int, segment_seconds: int) -> tuple[Chu
     """Return the chunks: about `segments` each, all with at least one frame."""
     if not video.steady or not video.counts:
         return (Chunk(index=0, start=0, seconds=video.seconds, frames=video.frames),)
-    # A chunk decodes from the key frame before it, and throws away what comes before its start: half a gap on average.
-    sparse = -(-video.key_frame_gap * _GAPS_OF_A_CHUNK // segment_seconds)
-    length = max(segments, int(sparse)) * segment_seconds
+    length = segments * segment_seconds
     before = [0, *accumulate(count for count, times in video.counts for _ in range(times))]
     bounds = [0]
     for second in range(length, len(before) - 1, length):

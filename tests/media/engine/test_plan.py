@@ -76,9 +76,20 @@ def test_a_short_tail_is_joined_to_the_chunk_before_it() -> None:
     assert bounds(plan(facts([25] * 31), [RENDITION], chunk_seconds=12)) == [0, 12, 24]
 
 
-def test_chunks_grow_where_key_frames_are_far_apart() -> None:
-    assert bounds(plan(facts([25] * 120, gap=10.0), [RENDITION], chunk_seconds=6)) == [0, 30, 60, 90]
-    assert bounds(plan(facts([25] * 120, gap=120.0), [RENDITION], chunk_seconds=6)) == [0]
+def test_chunks_are_as_long_as_was_said_however_far_apart_key_frames_are() -> None:
+    assert bounds(plan(facts([25] * 60, gap=10.0), [RENDITION], chunk_seconds=12)) == [0, 12, 24, 36, 48]
+    assert bounds(plan(facts([25] * 60, gap=60.0), [RENDITION], chunk_seconds=12)) == [0, 12, 24, 36, 48]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "gap", "chunk"),
+    [(60, 1.0, 6), (60, 10.0, 12), (120, 10.0, 12), (60, 60.0, 12), (7200, 7200.0, 1800), (8, 8.0, 6)],
+)
+def test_where_nobody_says_it_a_chunk_is_no_shorter_than_a_gap_nor_a_film_hardly_cut(
+    seconds: float, gap: float, chunk: int
+) -> None:
+    """60 s that x264 has made as it likes have a key frame every 10 s: a killed worker must not cost half of them."""
+    assert usual_chunk(seconds, 6, key_frame_gap=gap) == chunk
 
 
 @pytest.mark.parametrize(
