@@ -116,5 +116,6 @@ async def test_a_server_that_is_away_for_longer_than_a_lease_costs_a_living_work
             said, _ = outage.worker.communicate(timeout=LONG)
         assert (view.failures, view.attempt) == (0, 2), events
         assert "requeued:stale" not in events
-        assert f"cannot use the server at {outage.at}" in said
+        if away == "killed":  # a request to one that stands still may be answered yet
+            assert f"cannot use the server at {outage.at}" in said
         assert "the database" not in said

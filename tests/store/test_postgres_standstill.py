@@ -41,6 +41,8 @@ WORLD = SystemEnvironment()
 LEASE = 0.4
 TIMEOUT = 0.5
 """Seconds that a transaction may stand still; those for a statement, where they are less than usual."""
+TRIES = 20
+"""Of opening a store with so little time: many do at once, and it is more than one statement."""
 MAY_IDLE = "SHOW idle_in_transaction_session_timeout"
 MOST = 6
 """Statements of an operation, at most."""
@@ -223,9 +225,20 @@ async def hold(store: PostgresStore, task: str) -> Lease:
 
 @asynccontextmanager
 async def opened(url: str, timeout: float = 30.0) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url, WORLD, timeout=timeout)
-    await store.open()
+    store = await _opened(url, timeout)
     try:
         yield store
     finally:
         await store.close()
+
+
+async def _opened(url: str, timeout: float, tries: int = TRIES) -> PostgresStore:
+    store = PostgresStore(url, WORLD, timeout=timeout)
+    try:
+        await store.open()
+    except StoreUnavailable:
+        await store.close()
+        if tries == 1:
+            raise
+        return await _opened(url, timeout, tries - 1)
+    return store
