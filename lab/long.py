@@ -65,13 +65,13 @@ FORMS: Final = {
     "api": Form(
         "./dev test --slow tests/server/test_fuzz.py",
         (),
-        "schemathesis, sixty requests made up for every endpoint of the server, with a key and without: no 5xx, and no answer that the "
-        "document does not have",
+        "schemathesis, sixty requests made up for every endpoint of the server, with a key and without: no 5xx, and no answer "
+        "that the document does not have",
     ),
     "films": Form(
         "./dev test --slow tests/media/tasks/test_killed.py tests/media/engine/test_corpus.py",
         ("1",),
-        "ten kills of workers in one film, three times, frame by frame; and every bad input of docs/media/inputs.md, each by a worker",
+        "ten kills of workers in one film, again and again, frame by frame; and every bad input of docs/media/inputs.md",
     ),
 }
 
