@@ -14,7 +14,7 @@ from holdfast_media.storage import Attempt, storage_from
 app = Holdfast()
 
 
-@app.task(name="encode", queue="video", lease=2.0, retry=5)
+@app.task(name="encode", queue="video", lease=4.0, retry=5)
 def encode(source: str, output: str, *, job: Job) -> list[int]:
     """Publish the source eight times over; the first attempt stands still after half of it, and waits to be killed."""
     storage = storage_from(f"{os.environ['MEDIA_STORAGE']}?part_mib=1", cache=Path("cache"))
